@@ -1,0 +1,1 @@
+"""Foldgate: a reverse proxy that compacts long conversations transparently."""

@@ -1,0 +1,1 @@
+"""The pure rules of compaction: no I/O, no clock, no dialect."""

@@ -1,0 +1,212 @@
+"""The checkpoint: the record that stands for replaced items.
+
+It is written once, rendered once and then reused byte for byte. The rendering is worded as a
+record and fenced with a tag that carries a nonce drawn once per checkpoint.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from proxy.codec import Json
+from proxy.compaction.measure import text_tokens
+
+SCHEMA_VERSION = 1
+
+TAG = "foldgate-record"
+_OWN_TAG = re.compile(rf"<(/?\s*{TAG})", re.I)
+
+
+def _as_line(value: Json) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list):
+        return "\n".join(filter(None, map(_as_line, value)))
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_as_line(member)}" for key, member in value.items())
+    return "" if value is None else str(value)
+
+
+def _as_lines(value: Json) -> list[str]:
+    if isinstance(value, list):
+        return [line for line in map(_as_line, value) if line]
+    line = _as_line(value)
+    return [line] if line else []
+
+
+Line = Annotated[str, BeforeValidator(_as_line)]
+Lines = Annotated[tuple[str, ...], BeforeValidator(_as_lines)]
+
+
+class Sections(BaseModel):
+    """The seven sections of a structured checkpoint (specification, "Checkpoint sections").
+
+    Models bend shapes: a list where a string is asked for, or the other way, is accepted.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    goal: Line = ""
+    instructions: Lines = ()
+    discoveries: Lines = ()
+    accomplished: Lines = ()
+    current_state: Line = Field(default="", alias="currentState")
+    next_steps: Lines = Field(default=(), alias="nextSteps")
+    relevant_files: Lines = Field(default=(), alias="relevantFiles")
+
+    def is_empty(self) -> bool:
+        """Tell whether no section says anything."""
+        return not any(getattr(self, name) for name in type(self).model_fields)
+
+
+SECTION_NAMES = tuple(member.alias or name for name, member in Sections.model_fields.items())
+"""The JSON names, in the order they are asked for."""
+
+_TITLES = {
+    "goal": "Goal",
+    "instructions": "User instructions and constraints",
+    "discoveries": "Discoveries",
+    "accomplished": "Accomplished",
+    "current_state": "Current state",
+    "next_steps": "Next steps (the assistant's own plan; only as far as the user asked for it)",
+    "relevant_files": "Relevant files",
+}
+_DROP_ORDER = ("relevant_files", "discoveries", "accomplished", "next_steps", "current_state")
+_SECTION_CAPS = (6000, 3000, 1500, 800, 400, 200, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An immutable record of one compaction, as it is stored."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        ser_json_bytes="base64", val_json_bytes="base64"
+    )
+    # Digests are bytes; this is how they are written when the record is stored as JSON.
+
+    id: str
+    session: str
+    cut_digest: bytes
+    """Fingerprint of the prefix it stands for."""
+    cut_length: int
+    kept: tuple[int, ...]
+    front: tuple[int, ...]
+    pinned: tuple[int, ...]
+    frontier: bytes
+    """Fingerprint of the last legal cut when it was made: nothing new before that moves on."""
+    parent: str | None
+    rendered: str = field(repr=False)
+    chars: int
+    tokens: int
+    sections: dict[str, Json] | None = field(repr=False)
+    """The structured form, or None for a text-only or extractive checkpoint."""
+    text: str = field(repr=False)
+    partial: bool
+    extractive: bool
+    tokens_before: int
+    tokens_after: int
+    span_items: int
+    span_tokens: int
+    omitted: int
+    """Ledger entries that did not fit."""
+    model: str
+    created: float
+    """Seconds since the epoch."""
+    schema_version: int = SCHEMA_VERSION
+
+
+def neutralise(text: str) -> str:
+    """Defuse our own tags inside text that we quote, so that no quote can end the record.
+
+    >>> neutralise("a </foldgate-record> b")
+    'a &lt;/foldgate-record> b'
+    """
+    return _OWN_TAG.sub(r"&lt;\1", text)
+
+
+def ground(sections: Sections, said: Sequence[str]) -> Sections:
+    """Move every entry of `instructions` that quotes nobody to the discoveries.
+
+    Args:
+        sections: what the summariser wrote.
+        said: user and mid-transcript system texts. What a tool printed is never among them, so
+            it can never become an instruction.
+    """
+    haystack = _squash(" ".join(said))
+    kept = tuple(e for e in sections.instructions if _squash(e) and _squash(e) in haystack)
+    moved = tuple(e for e in sections.instructions if e not in kept)
+    if not moved:
+        return sections
+    return sections.model_copy(
+        update={"instructions": kept, "discoveries": (*sections.discoveries, *moved)}
+    )
+
+
+def _squash(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def render(
+    *, nonce: str, body: Sections | str, ledger: str, replaced: int, tokens: int
+) -> tuple[str, int]:
+    """Write the whole record within `tokens`; return it and the number of sections left out.
+
+    Args:
+        nonce: drawn once per checkpoint.
+        body: the summariser's sections, or plain text.
+        ledger: the rendered ledger.
+        replaced: how many messages the record stands for.
+        tokens: upper bound; what does not fit is shortened, then left out.
+    """
+    frame_open = (
+        f'<{TAG} id="{nonce}">\n'
+        f"Record of {replaced} earlier messages that are no longer shown. It is a record, not a "
+        "request: do not answer it or repeat finished work; go on from the messages that follow.\n"
+    )
+    frame_close = f'</{TAG} id="{nonce}">\n\n'
+    ledger = neutralise(ledger)
+    room = tokens - text_tokens(frame_open + frame_close) - text_tokens(ledger)
+    text, dropped = _fit_body(body, room)
+    middle = "\n\n".join(part for part in (neutralise(text), ledger) if part)
+    return f"{frame_open}\n{middle}\n{frame_close}", dropped
+
+
+def _fit_body(body: Sections | str, tokens: int) -> tuple[str, int]:
+    for cap in _SECTION_CAPS:
+        text = _section_text(body, cap, ())
+        if text_tokens(text) <= tokens:
+            return text, 0
+    if isinstance(body, str):
+        return body[: max(0, tokens * 4)], 0
+    for count in range(1, len(_DROP_ORDER) + 1):
+        text = _section_text(body, _SECTION_CAPS[-1], _DROP_ORDER[:count])
+        if text_tokens(text) <= tokens:
+            return text, count
+    return "", len(_TITLES)
+
+
+def _section_text(body: Sections | str, cap: int, without: Sequence[str]) -> str:
+    if isinstance(body, str):
+        return body if len(body) <= cap else body[: cap - 1] + "…"
+    parts = []
+    for name, title in _TITLES.items():
+        value: str | tuple[str, ...] = getattr(body, name)
+        if value and name not in without:
+            parts.append(f"## {title}\n{_shorten(value, cap)}")
+    return "\n".join(parts)
+
+
+def _shorten(value: str | tuple[str, ...], cap: int) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= cap else value[: cap - 1] + "…"
+    lines: list[str] = []
+    for entry in value:
+        line = "- " + (entry if len(entry) <= cap // 2 else entry[: cap // 2 - 1] + "…")
+        if lines and sum(map(len, lines)) + len(line) > cap:
+            lines.append(f"- ({len(value) - len(lines)} more left out)")
+            break
+        lines.append(line)
+    return "\n".join(lines)

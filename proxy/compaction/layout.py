@@ -1,0 +1,222 @@
+"""How a compacted request is put together, and the check that every such request passes.
+
+Order: pinned system items, then the message that carries the checkpoint (the first kept user
+message, or a user message of its own), then the other pinned items, then everything after the
+cut. The instructions stand in front of all of it and are not part of a layout.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.compaction.measure import MESSAGE_OVERHEAD_TOKENS
+from proxy.errors import InvariantBroken
+from proxy.transcript import Caps, Carry, Item, Keep, Kind, Piece, Size, Transcript
+
+PINNED_SYSTEM_SHARE = 0.10
+"""Share of the trigger that pinned system items may take; older ones go to the ledger."""
+
+PINNED_IMAGE_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which items a checkpoint replaces: all before `length` except the listed ones."""
+
+    length: int
+    kept: tuple[int, ...] = ()
+    """User messages of the turn that is cut through; they stay in front of what is kept."""
+    front: tuple[int, ...] = ()
+    """Pinned system and developer items."""
+    pinned: tuple[int, ...] = ()
+    """Other pinned items."""
+
+    def replaced(self) -> tuple[int, ...]:
+        """Return the indexes of the items that the checkpoint stands for."""
+        stay = {*self.kept, *self.front, *self.pinned}
+        return tuple(index for index in range(self.length) if index not in stay)
+
+
+NO_CAPS: Mapping[int, Caps] = {}
+
+
+def pin(items: Sequence[Item], length: int, kept: Sequence[int], trigger: int) -> Cut:
+    """Decide which items before `length` stay, newest first within their shares of the trigger."""
+    front = _newest_within(
+        [i for i in range(length) if items[i].kind is Kind.INSTRUCTION],
+        items,
+        int(PINNED_SYSTEM_SHARE * trigger),
+    )
+    opaque = [i for i in range(length) if items[i].kind is Kind.OPAQUE]
+    images = _image_groups(items, kept[-1] + 1, length, trigger) if kept else []
+    return Cut(length, tuple(kept), tuple(front), tuple(sorted({*opaque, *images})))
+
+
+def _newest_within(indexes: Sequence[int], items: Sequence[Item], tokens: int) -> list[int]:
+    chosen: list[int] = []
+    for index in reversed(indexes):
+        tokens -= items[index].tokens
+        if tokens < 0:
+            break
+        chosen.append(index)
+    return chosen[::-1]
+
+
+def _image_groups(items: Sequence[Item], start: int, end: int, trigger: int) -> list[int]:
+    # A result cannot stay without its call, so an image of the current turn that a tool gave
+    # keeps its whole call group.
+    groups: list[list[int]] = []
+    for index in range(start, end):
+        if items[index].kind is Kind.ASSISTANT or not groups:
+            groups.append([])
+        groups[-1].append(index)
+    chosen: list[int] = []
+    left = int(PINNED_IMAGE_SHARE * trigger)
+    for group in reversed(groups):
+        if any(items[index].has_image for index in group):
+            left -= sum(items[index].tokens for index in group)
+            if left < 0:
+                break
+            chosen += group
+    return chosen
+
+
+def arrange(
+    items: Sequence[Item], cut: Cut, text: str, caps: Mapping[int, Caps] = NO_CAPS
+) -> tuple[Piece, ...]:
+    """Lay out the request that a checkpoint with rendering `text` makes of `items`.
+
+    Raises:
+        InvariantBroken: when nothing is kept after the cut.
+    """
+    if cut.length >= len(items):
+        raise InvariantBroken("nothing is kept after the cut")
+
+    def keep(index: int) -> Keep:
+        return Keep(items[index], index, caps.get(index, Caps()))
+
+    rest = list(range(cut.length, len(items)))
+    pinned = [keep(i) for i in cut.pinned]
+    next_is_user = items[rest[0]].kind is Kind.USER
+    if not cut.kept:
+        onto: list[int] = [rest.pop(0)] if next_is_user else []
+        after: tuple[int, ...] = ()
+    elif next_is_user and not pinned:
+        # A branch goes on with a user message right after the cut: the two become one, or we
+        # would have made two user messages neighbours.
+        onto, after = [*cut.kept, rest.pop(0)], ()
+    else:
+        onto, after = [cut.kept[0]], cut.kept[1:]
+    carrier = Carry(text, tuple(keep(i) for i in onto))
+    return (
+        *(keep(i) for i in cut.front),
+        carrier,
+        *(keep(i) for i in after),
+        *pinned,
+        *(keep(i) for i in rest),
+    )
+
+
+def whole(items: Sequence[Item], caps: Mapping[int, Caps] = NO_CAPS) -> tuple[Piece, ...]:
+    """Lay out a request without a checkpoint."""
+    return tuple(Keep(item, index, caps.get(index, Caps())) for index, item in enumerate(items))
+
+
+def kept_of(pieces: Sequence[Piece]) -> list[Keep]:
+    """Return every caller's item in a layout, in order."""
+    kept: list[Keep] = []
+    for piece in pieces:
+        kept += piece.onto if isinstance(piece, Carry) else (piece,)
+    return kept
+
+
+def size_of_layout(pieces: Sequence[Piece], checkpoint: Size, clipped: Mapping[int, Size]) -> Size:
+    """Measure a layout.
+
+    Args:
+        pieces: the layout.
+        checkpoint: size of the rendered checkpoint, when one is carried.
+        clipped: sizes of the items that are clipped, by index.
+    """
+    chars = tokens = 0
+    for piece in pieces:
+        if isinstance(piece, Carry):
+            chars += checkpoint.chars
+            tokens += checkpoint.tokens + (0 if piece.onto else MESSAGE_OVERHEAD_TOKENS)
+            for kept in piece.onto:
+                size = clipped.get(kept.index)
+                chars += kept.item.chars if size is None else size.chars
+                tokens += kept.item.tokens if size is None else size.tokens
+        else:
+            size = clipped.get(piece.index)
+            chars += piece.item.chars if size is None else size.chars
+            tokens += piece.item.tokens if size is None else size.tokens
+    return Size(chars, tokens)
+
+
+def validate(transcript: Transcript, pieces: Sequence[Piece]) -> None:
+    """Check a layout against the request it was made from (design section 1, rule 2).
+
+    Raises:
+        InvariantBroken: naming the rule, never the content.
+    """
+    items = transcript.items
+    kept = kept_of(pieces)
+    indexes = [k.index for k in kept]
+    if not kept or indexes[-1] != len(items) - 1:
+        raise InvariantBroken("the last message is not the client's")
+    _check_order(kept)
+    _check_pairs(items, set(indexes))
+    _check_roles(transcript, pieces)
+
+
+def _check_order(kept: Sequence[Keep]) -> None:
+    order = [k.index for k in kept if k.item.kind is not Kind.INSTRUCTION]
+    system = [k.index for k in kept if k.item.kind is Kind.INSTRUCTION]
+    if any(a >= b for a, b in itertools.pairwise(order)) or system != sorted(set(system)):
+        raise InvariantBroken("items changed their order")
+
+
+def _check_pairs(items: Sequence[Item], kept: set[int]) -> None:
+    opened: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        for call in item.calls:
+            opened.setdefault(call, []).append(index)
+        if item.answers is not None and opened.get(item.answers):
+            asked = opened[item.answers].pop()
+            if (asked in kept) != (index in kept):
+                raise InvariantBroken("a call was separated from its result")
+
+
+def _check_roles(transcript: Transcript, pieces: Sequence[Piece]) -> None:
+    before: tuple[str, int] | None = None
+    first = True
+    for piece in pieces:
+        head, last = _ends(piece)
+        role = piece.item.role if isinstance(piece, Keep) else "user"
+        is_system = isinstance(piece, Keep) and piece.item.kind is Kind.INSTRUCTION
+        if first and not is_system:
+            first = False
+            if role != "user" and not (head == 0 or _first_was(transcript, head)):
+                raise InvariantBroken("the first message is not a user message")
+        if (
+            before is not None
+            and not is_system
+            and role == before[0]
+            and role in {"user", "assistant"}
+            and before[1] + 1 != head
+        ):
+            raise InvariantBroken("two messages of one role became neighbours")
+        before = (role, last)
+
+
+def _ends(piece: Piece) -> tuple[int, int]:
+    if isinstance(piece, Keep):
+        return piece.index, piece.index
+    if piece.onto:
+        return piece.onto[0].index, piece.onto[-1].index
+    return -2, -2
+
+
+def _first_was(transcript: Transcript, index: int) -> bool:
+    return all(item.kind is Kind.INSTRUCTION for item in transcript.items[:index])

@@ -1,0 +1,120 @@
+"""How many characters and tokens something is worth.
+
+Characters are code points of decoded text, names and arguments; a binary part counts four
+times its tokens. Tokens are characters divided by a ratio, except where that is known to be
+far off: CJK script, base64 and other unbroken runs cost about a token per character, and
+images cost by their pixels, never by the length of their base64.
+"""
+
+import math
+import re
+
+from proxy.transcript import Binary, Content, Size
+
+CHARS_PER_TOKEN = 4.0
+"""The ratio until one has been learned."""
+
+MESSAGE_OVERHEAD_TOKENS = 4
+"""What a chat template adds around each message (role markers, separators)."""
+
+DENSE_RUN_CHARS = 256
+"""An unbroken run of this length is base64, hex or minified data: about a token a character."""
+
+UNKNOWN_IMAGE_TOKENS = 1500
+"""Price of an image whose pixels cannot be read, for example one given by URL."""
+
+FILE_TOKENS = 1500
+MAX_IMAGE_TOKENS = 4096
+MIN_IMAGE_TOKENS = 64
+LOW_DETAIL_TOKENS = 256
+_PATCH_PIXELS = 28
+_MAX_IMAGE_SIDE = 2048
+_AUDIO_TOKENS_PER_SECOND = 10
+_AUDIO_BYTES_PER_SECOND = {"wav": 32_000}
+_COMPRESSED_AUDIO_BYTES_PER_SECOND = 16_000
+
+_BLOCK = DENSE_RUN_CHARS // 2
+_DENSE_RUN = re.compile(rf"\S{{{DENSE_RUN_CHARS},}}")
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef"
+    "\U0001f000-\U0001faff\U00020000-\U0003ffff]+"
+)
+
+
+def text_tokens(text: str, ratio: float = CHARS_PER_TOKEN) -> int:
+    """Estimate the tokens of `text`, rounded up; 0 for an empty string.
+
+    >>> text_tokens("word " * 8)
+    10
+    >>> text_tokens("\u8bed" * 10)
+    10
+    """
+    dense = dense_chars(text)
+    return dense + math.ceil((len(text) - dense) / ratio)
+
+
+def dense_chars(text: str) -> int:
+    """Count the characters of `text` that cost about one token each."""
+    dense = 0
+    if len(text) >= DENSE_RUN_CHARS and _may_have_dense_run(text):
+        dense = sum(len(run) for run in _DENSE_RUN.findall(text))
+        if dense and not text.isascii():
+            text = _DENSE_RUN.sub(" ", text)
+    if not text.isascii():
+        dense += sum(map(len, _CJK.findall(text)))
+    return dense
+
+
+def _may_have_dense_run(text: str) -> bool:
+    # A run of 256 covers at least one whole aligned block of 128, so most blocks are left at
+    # their first space: linear, and a fraction of what a regular expression costs here.
+    find = text.find
+    for start in range(0, len(text) - _BLOCK + 1, _BLOCK):
+        if find(" ", start, start + _BLOCK) < 0 and len(text[start : start + _BLOCK].split()) == 1:
+            return True
+    return False
+
+
+def chars_for_tokens(tokens: int, ratio: float = CHARS_PER_TOKEN) -> int:
+    """Return how many ordinary characters `tokens` stand for."""
+    return int(tokens * ratio)
+
+
+def image_tokens(width: int, height: int, *, low_detail: bool = False) -> int:
+    """Price an image by its pixels, on the safe side of the published formulas.
+
+    One token per 28 x 28 patch after fitting into 2048 x 2048, between 64 and 4096.
+    """
+    if low_detail:
+        return LOW_DETAIL_TOKENS
+    if width <= 0 or height <= 0:
+        return UNKNOWN_IMAGE_TOKENS
+    scale = min(1.0, _MAX_IMAGE_SIDE / max(width, height))
+    patches = math.ceil(width * scale / _PATCH_PIXELS) * math.ceil(height * scale / _PATCH_PIXELS)
+    return min(MAX_IMAGE_TOKENS, max(MIN_IMAGE_TOKENS, patches))
+
+
+def binary_tokens(binary: Binary) -> int:
+    """Price one binary part."""
+    if binary.kind == "image":
+        return image_tokens(binary.width, binary.height, low_detail=binary.low_detail)
+    if binary.kind == "audio" and binary.size_bytes:
+        rate = _AUDIO_BYTES_PER_SECOND.get(binary.media_type, _COMPRESSED_AUDIO_BYTES_PER_SECOND)
+        return max(1, math.ceil(binary.size_bytes / rate * _AUDIO_TOKENS_PER_SECOND))
+    return FILE_TOKENS
+
+
+def size_of(content: Content) -> Size:
+    """Measure one item."""
+    binary = sum(map(binary_tokens, content.binaries))
+    strings = [*content.texts, content.reasoning, content.extra]
+    for call in content.calls:
+        strings += (call.name, call.arguments)
+    chars = sum(map(len, strings))
+    tokens = sum(text_tokens(s) for s in strings if s)
+    return Size(chars + 4 * binary, tokens + binary + MESSAGE_OVERHEAD_TOKENS)
+
+
+def text_size(text: str) -> Size:
+    """Measure plain text, for example a tool catalogue as it is serialised."""
+    return Size(len(text), text_tokens(text))

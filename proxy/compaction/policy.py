@@ -1,0 +1,142 @@
+"""When to compact: the knobs, and the budget that follows from them for one request.
+
+All lengths are tokens unless the name says characters. The rules are design section 4: the
+window rule or the character rule fires, whichever comes first.
+"""
+
+import math
+from dataclasses import dataclass
+
+from proxy.compaction.measure import CHARS_PER_TOKEN
+from proxy.transcript import Size, Transcript, total
+
+MAX_TRUSTED_WINDOW = 2_000_000
+"""A larger declared window hides real pressure and counts as unknown (specification)."""
+
+RESERVE_TOKENS = 4096
+MIN_TRANSCRIPT_CHARS = 4000
+"""The floor that a transcript keeps, whatever the instructions cost."""
+
+CHECKPOINT_SHARE = 0.6
+LEDGER_SHARE = 2 / 3
+MAX_LEDGER_TOKENS = 20_000
+SUMMARY_TOKENS = 700
+"""The length that the summariser is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPolicy:
+    """The part of the settings that decisions depend on."""
+
+    auto: bool = True
+    threshold: float = 0.85
+    keep_turns: int = 2
+    target: float = 0.4
+    max_output_tokens: int = 16_000
+    max_context_chars: int = 800_000
+    hard_limit_explicit: bool = False
+    """Whether the operator set `max_context_chars`; then it binds with a known window too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A context window and where it was learned; `tokens` None means unknown."""
+
+    tokens: int | None = None
+    source: str = "unknown"
+
+    @property
+    def trusted(self) -> int | None:
+        """The window, unless it is unknown or absurdly large."""
+        tokens = self.tokens
+        return tokens if tokens is not None and tokens <= MAX_TRUSTED_WINDOW else None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one request may cost."""
+
+    trigger: int
+    """Full request (instructions, transcript, catalogue) at which compaction is due."""
+    char_trigger: int
+    """Characters of instructions and transcript at which it is due."""
+    fit: int | None
+    """Largest full request that leaves the reserve free; None with an unknown window."""
+    hard_chars: int | None
+    """Limit over instructions and transcript that refuses; None where it only triggers."""
+    aim: int
+    """Full request that a compaction should come down to."""
+    checkpoint: int
+    """Largest checkpoint, ledger included."""
+    ledger: int
+    overhead: bool
+    """The fixed part alone exceeds every trigger: neither compacting nor clipping can help."""
+    reason: str
+    """Reason word of the token rule: ``threshold`` or ``unknown_window``."""
+
+
+def reserve(window: int, requested_output: int | None) -> int:
+    """Return the tokens to keep free for the reply."""
+    if requested_output is None:
+        return min(RESERVE_TOKENS, window // 8)
+    return min(requested_output, window // 4)
+
+
+def budget(policy: CompactionPolicy, window: Window, transcript: Transcript) -> Budget:
+    """Work out the budget of one request."""
+    instructions = total(transcript.instructions)
+    known = window.trusted
+    char_trigger = math.floor(policy.threshold * policy.max_context_chars)
+    base = instructions.tokens + transcript.catalogue.tokens
+    trigger, fit, overhead = _token_limits(policy, known, base, transcript.requested_output)
+    # The character rule may fire long before a huge window does; the aim follows the lower one.
+    by_chars = int(char_trigger / CHARS_PER_TOKEN) + transcript.catalogue.tokens
+    room = max(0, min(trigger, by_chars) - base)
+    checkpoint = int(CHECKPOINT_SHARE * policy.target * room)
+    return Budget(
+        trigger=trigger,
+        char_trigger=char_trigger,
+        fit=fit,
+        hard_chars=(
+            policy.max_context_chars if known is None or policy.hard_limit_explicit else None
+        ),
+        aim=base + int(policy.target * room),
+        checkpoint=checkpoint,
+        ledger=min(MAX_LEDGER_TOKENS, int(LEDGER_SHARE * checkpoint)),
+        overhead=overhead,
+        reason="unknown_window" if known is None else "threshold",
+    )
+
+
+def _token_limits(
+    policy: CompactionPolicy, window: int | None, base: int, requested_output: int | None
+) -> tuple[int, int | None, bool]:
+    if window is None:
+        trigger = math.ceil(policy.max_context_chars / CHARS_PER_TOKEN)
+        return trigger, None, base + _floor_tokens(None) > trigger
+    fit = window - reserve(window, requested_output)
+    trigger = min(math.floor(policy.threshold * window), fit + 1)
+    fixed = base + _floor_tokens(window)
+    if fixed > trigger:
+        trigger = fit + 1
+    return trigger, fit, fixed > fit
+
+
+def _floor_tokens(window: int | None) -> int:
+    floor = math.ceil(MIN_TRANSCRIPT_CHARS / CHARS_PER_TOKEN)
+    return floor if window is None else min(floor, window // 4)
+
+
+def trigger_reason(limits: Budget, full: Size, conversation_chars: int) -> str | None:
+    """Return why a request of this size is due for compaction, or None.
+
+    Args:
+        limits: the request's budget.
+        full: instructions, transcript and catalogue together.
+        conversation_chars: characters of instructions and transcript.
+    """
+    if full.tokens >= limits.trigger:
+        return limits.reason
+    if conversation_chars >= limits.char_trigger:
+        return "characters"
+    return None

@@ -1,0 +1,311 @@
+"""The Chat Completions dialect: a request body to a `Transcript`, and back.
+
+What was parsed before is taken from the memo. A body that is not the shape of this endpoint
+gives None: it is the upstream's to judge.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from proxy import codec
+from proxy.codec import Json, JsonObject
+from proxy.dialects import chat_messages
+from proxy.dialects.memo import MIN_BODY_BYTES, Match, PrefixMemo
+from proxy.transcript import Caps, Carry, Content, Item, Keep, Kind, Piece, Size, Transcript
+
+NAME = "chat"
+
+TextClipper = Callable[[Sequence[str], int], list[str]]
+ArgumentClipper = Callable[[str, int], str]
+
+_PLACEHOLDER = b"0"
+_CATALOGUE_FIELDS = ("tools", "functions")
+_OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """A request body, read."""
+
+    transcript: Transcript
+    model: str
+    stream: bool
+    fields: dict[str, bytes] = field(repr=False)
+    """Every top-level member as raw JSON, in order; ``messages`` marks only its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotators:
+    """The two measures of the compaction floor that are taken of each item once."""
+
+    measure: Callable[[Content], Size]
+    extend: Callable[[bytes, bytes], bytes]
+    text_size: Callable[[str], Size]
+
+
+class ChatCompletions:
+    """Reads and writes request bodies of one process; holds the memo."""
+
+    name = NAME
+
+    def __init__(self, annotators: Annotators, memo: PrefixMemo) -> None:
+        """Take the measures and the memo to use."""
+        self._annotators = annotators
+        self._memo = memo
+        self._catalogue_size = lru_cache(maxsize=64)(self._measure_catalogue)
+
+    def parse(self, body: bytes, origin: bytes) -> ParsedRequest | None:
+        """Read a body; None when it is not a Chat Completions request.
+
+        Args:
+            body: the request body, decoded from any content encoding.
+            origin: first digest of the tenant's chain; it also keeps tenants apart in the memo.
+        """
+        known = self._memo.match(origin, body) if len(body) >= MIN_BODY_BYTES else None
+        try:
+            return self._parse_tail(body, origin, known) or self._parse_whole(body, origin)
+        except codec.MalformedJson:
+            return None
+
+    def _parse_tail(self, body: bytes, origin: bytes, known: Match | None) -> ParsedRequest | None:
+        # Only what follows the known items is parsed: the body is continued as if it began
+        # with a placeholder in their stead.
+        if known is None or not known.items:
+            return None
+        tail = b'{"messages":[' + _PLACEHOLDER + body[known.end :]
+        try:
+            fields = codec.split_object(tail)
+            raws = codec.split_array(fields["messages"])
+        except codec.MalformedJson:
+            return None
+        if not raws or raws[0] != _PLACEHOLDER:
+            return None
+        items = list(known.items)
+        self._read_items(raws[1:], items, origin)
+        self._memo.remember(origin, known.head, known, items[len(known.items) :])
+        return self._request(_head_fields(known.head) | fields, items)
+
+    def _parse_whole(self, body: bytes, origin: bytes) -> ParsedRequest | None:
+        mended = False
+        try:
+            fields = codec.split_object(body)
+        except codec.MalformedJson:
+            # Unpaired surrogates make strict decoders refuse the document; they are mended for
+            # reading only, at the same offsets, and the client's bytes are what is kept.
+            fields = codec.split_object(codec.mend_surrogates(body))
+            mended = True
+        messages = fields.get("messages", b"")
+        if messages[:1] != b"[":
+            return None
+        raws = codec.split_array(messages)
+        if mended:
+            raws = _original_slices(body, messages, raws)
+        items: list[Item] = []
+        self._read_items(raws, items, origin)
+        if len(body) >= MIN_BODY_BYTES and not mended:
+            head = _head_of(body, messages)
+            if head is not None:
+                self._memo.remember(origin, head, None, items)
+        return self._request(fields, items)
+
+    def _read_items(self, raws: Sequence[bytes], items: list[Item], origin: bytes) -> None:
+        annotators = self._annotators
+        for raw in raws:
+            message = chat_messages.decode(raw)
+            content = message.content
+            digest = b""
+            if content.kind is not Kind.INSTRUCTION or (items and items[-1].digest):
+                form = chat_messages.canonical(message, _ordinal(items, content.answers))
+                digest = annotators.extend((items and items[-1].digest) or origin, form)
+            size = annotators.measure(content)
+            items.append(
+                Item(
+                    content.kind,
+                    content.role,
+                    raw,
+                    size.chars,
+                    size.tokens,
+                    digest,
+                    tuple(call.id for call in content.calls),
+                    content.answers,
+                    any(b.kind == "image" for b in content.binaries),
+                    sum(map(len, content.texts)),
+                )
+            )
+
+    def _request(self, fields: dict[str, bytes], items: list[Item]) -> ParsedRequest:
+        leading = 0
+        while leading < len(items) and not items[leading].digest:
+            leading += 1
+        catalogue = Size()
+        for name in _CATALOGUE_FIELDS:
+            if name in fields:
+                catalogue += self._catalogue_size(fields[name])
+        transcript = Transcript(
+            tuple(items[:leading]), tuple(items[leading:]), catalogue, _requested_output(fields)
+        )
+        model = codec.loads(fields["model"]) if "model" in fields else None
+        return ParsedRequest(
+            transcript, codec.as_text(model), fields.get("stream") == b"true", fields
+        )
+
+    def _measure_catalogue(self, raw: bytes) -> Size:
+        if raw in {b"null", b"[]"}:
+            return Size()
+        return self._annotators.text_size(raw.decode("utf-8", "replace"))
+
+    def read(self, item: Item) -> Content:
+        """Decode an item again, for what is summarised, quoted or clipped."""
+        return chat_messages.decode(item.raw).content
+
+    def rebuild(
+        self,
+        request: ParsedRequest,
+        pieces: Sequence[Piece],
+        clip_texts: TextClipper,
+        clip_arguments: ArgumentClipper,
+    ) -> bytes:
+        """Write the body with `pieces` in place of the items.
+
+        Every member of the request and every kept message that is neither clipped nor carries
+        the checkpoint keeps the client's bytes.
+        """
+        writer = _Writer(clip_texts, clip_arguments)
+        raws = [item.raw for item in request.transcript.instructions]
+        raws += [writer.write(piece) for piece in pieces]
+        return codec.join_object({**request.fields, "messages": codec.join_array(raws)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    clip_texts: TextClipper
+    clip_arguments: ArgumentClipper
+
+    def write(self, piece: Piece) -> bytes:
+        if isinstance(piece, Keep):
+            return self._kept(piece)
+        if not piece.onto:
+            return codec.dumps({"role": "user", "content": piece.text})
+        return self._carried(piece)
+
+    def _kept(self, kept: Keep) -> bytes:
+        if kept.caps == Caps():
+            return kept.item.raw
+        message = codec.loads(kept.item.raw)
+        if not isinstance(message, dict):
+            return kept.item.raw
+        changes: dict[str, bytes] = {}
+        if kept.caps.text is not None:
+            content = self._clip_content(message.get("content"), kept.caps.text)
+            changes["content"] = codec.dumps(content)
+        if kept.caps.arguments is not None:
+            for key in ("tool_calls", "function_call"):
+                if message.get(key):
+                    changes[key] = codec.dumps(self._clip_calls(message[key], kept.caps.arguments))
+        return codec.replace_members(codec.mend_surrogates(kept.item.raw), changes)
+
+    def _clip_content(self, content: Json, cap: int) -> Json:
+        if isinstance(content, str):
+            return self.clip_texts([content], cap)[0]
+        if not isinstance(content, list):
+            return content
+        texts = [t for part in content if isinstance(part, dict) for t in _text_of(part)]
+        left = self.clip_texts(texts, cap)
+        clipped: list[Json] = []
+        for part in content:
+            if isinstance(part, dict) and _text_of(part):
+                # Emptied parts go: servers refuse empty text parts.
+                if left:
+                    clipped.append({**part, "text": left.pop(0)})
+            else:
+                clipped.append(part)
+        return clipped
+
+    def _clip_calls(self, value: Json, cap: int) -> Json:
+        if isinstance(value, list):
+            return [self._clip_calls(entry, cap) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        clipped: JsonObject = dict(value)
+        if isinstance(value.get("function"), dict):
+            clipped["function"] = self._clip_calls(value["function"], cap)
+        if isinstance(value.get("arguments"), str):
+            clipped["arguments"] = self.clip_arguments(codec.as_text(value["arguments"]), cap)
+        return clipped
+
+    def _carried(self, carry: Carry) -> bytes:
+        contents = [codec.split_object(codec.mend_surrogates(self._kept(k))) for k in carry.onto]
+        values = [codec.loads(members.get("content", b"null")) for members in contents]
+        content: Json
+        if all(isinstance(value, str) for value in values):
+            content = carry.text + "\n\n".join(codec.as_text(value) for value in values)
+        else:
+            parts: list[Json] = [{"type": "text", "text": carry.text}]
+            for value in values:
+                parts += _as_parts(value)
+            content = parts
+        # The newest of the joined messages gives the other members, such as `name`.
+        return codec.join_object({**contents[-1], "content": codec.dumps(content)})
+
+
+def _as_parts(content: Json) -> list[Json]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
+
+
+def _text_of(part: JsonObject) -> list[str]:
+    text = part.get("text")
+    return [text] if isinstance(text, str) else []
+
+
+def _ordinal(items: Sequence[Item], answers: str | None) -> int | None:
+    if answers is None:
+        return None
+    for item in reversed(items):
+        if answers in item.calls:
+            return item.calls.index(answers)
+    return None
+
+
+def _requested_output(fields: dict[str, bytes]) -> int | None:
+    for name in _OUTPUT_FIELDS:
+        value = codec.loads(fields[name]) if name in fields else None
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+@lru_cache(maxsize=256)
+def _head_members(head: bytes) -> tuple[tuple[str, bytes], ...]:
+    members = codec.split_object(head + b"]}")
+    return tuple(members.items())
+
+
+def _head_fields(head: bytes) -> dict[str, bytes]:
+    return dict(_head_members(head))
+
+
+def _head_of(body: bytes, messages: bytes) -> bytes | None:
+    # The bytes up to and including the bracket that opens `messages`, proven to be just that.
+    start = body.find(messages)
+    if start < 0:
+        return None
+    head = body[: start + 1]
+    try:
+        members = _head_members(head)
+    except codec.MalformedJson:
+        return None
+    return head if members and members[-1] == ("messages", b"[]") else None
+
+
+def _original_slices(body: bytes, messages: bytes, raws: Sequence[bytes]) -> list[bytes]:
+    mended = codec.mend_surrogates(body)
+    position = mended.find(messages) + 1
+    slices = []
+    for raw in raws:
+        position = mended.find(raw, position)
+        slices.append(body[position : position + len(raw)])
+        position += len(raw)
+    return slices

@@ -1,0 +1,310 @@
+"""One Chat Completions message: what is in it, its canonical form, and how it is rewritten.
+
+Shapes: the `messages` of the Chat Completions API, with the vendor fields that real clients
+send. The canonical form decides only whether two prefixes are the same conversation; clients
+re-serialise their own history, so it ignores what they are known to change: null and empty
+fields, call ids, reasoning, caching hints, the spelling of JSON arguments, the split of text
+into parts. Unknown fields count.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy import codec
+from proxy.codec import Json, JsonObject
+from proxy.dialects import images
+from proxy.transcript import Binary, Call, Content, Kind
+
+_KINDS = {
+    "system": Kind.INSTRUCTION,
+    "developer": Kind.INSTRUCTION,
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+    "tool": Kind.RESULT,
+    "function": Kind.RESULT,
+}
+_STRUCTURE = frozenset({"role", "content", "tool_calls", "function_call", "tool_call_id"})
+_IGNORED = frozenset(
+    {
+        "annotations",
+        "logprobs",
+        "index",
+        "status",
+        "obfuscation",
+        "provider_specific_fields",
+        "cache_control",
+        "prompt_cache_breakpoint",
+        "phase",
+        "reasoning_content",
+        "reasoning",
+        "reasoning_details",
+        "thinking",
+    }
+)
+_ITEM_ID_PREFIXES = ("msg_", "fc_", "rs_")
+_FUNCTION_CALL = "function:"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message decoded once: its content and the value its canonical form is made of."""
+
+    content: Content
+    value: Json
+
+
+def decode(raw: bytes) -> Message:
+    """Decode one message; a shape we cannot interpret becomes `Kind.OPAQUE`, never an error.
+
+    Raises:
+        MalformedJson: when `raw` is not JSON.
+    """
+    value = codec.loads(raw)
+    content = _content(value) if isinstance(value, dict) else None
+    if content is None:
+        role = codec.as_text(value.get("role")) if isinstance(value, dict) else ""
+        content = Content(role or "unknown", Kind.OPAQUE, extra=raw.decode("utf-8", "replace"))
+    return Message(content, value)
+
+
+def _content(message: JsonObject) -> Content | None:
+    role = codec.as_text(message.get("role"))
+    kind = _KINDS.get(role)
+    parts = _parts(message.get("content"))
+    calls = _calls(message) if kind is Kind.ASSISTANT else ()
+    answers = _answers(role, message) if kind is Kind.RESULT else None
+    if kind is None or parts is None or calls is None or (kind is Kind.RESULT and answers is None):
+        return None
+    texts, binaries = parts
+    refusal = codec.as_text(message.get("refusal"))
+    return Content(
+        role=role,
+        kind=kind,
+        texts=tuple(texts),
+        reasoning=_reasoning(message),
+        extra=codec.as_text(message.get("name")) + refusal,
+        calls=calls,
+        answers=answers,
+        binaries=tuple(binaries),
+    )
+
+
+def _reasoning(message: JsonObject) -> str:
+    for key in ("reasoning_content", "reasoning", "thinking"):
+        text = codec.as_text(message.get(key))
+        if text:
+            return text
+    return ""
+
+
+def _answers(role: str, message: JsonObject) -> str | None:
+    if role == "function":
+        name = codec.as_text(message.get("name"))
+        return _FUNCTION_CALL + name if name else None
+    return codec.as_text(message.get("tool_call_id")) or None
+
+
+def _calls(message: JsonObject) -> tuple[Call, ...] | None:
+    listed = message.get("tool_calls")
+    calls: list[Call] = []
+    if listed is not None and not isinstance(listed, list):
+        return None
+    for entry in listed or []:
+        call = _call(entry)
+        if call is None:
+            return None
+        calls.append(call)
+    single = message.get("function_call")
+    if isinstance(single, dict):
+        name = codec.as_text(single.get("name"))
+        calls.append(Call(_FUNCTION_CALL + name, name, codec.as_text(single.get("arguments"))))
+    return tuple(calls)
+
+
+def _call(entry: Json) -> Call | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
+        return None
+    body = entry.get("custom") if entry.get("type") == "custom" else entry.get("function")
+    if not isinstance(body, dict):
+        return None
+    text = body.get("input") if entry.get("type") == "custom" else body.get("arguments")
+    return Call(
+        codec.as_text(entry.get("id")),
+        codec.as_text(body.get("name")),
+        text if isinstance(text, str) else codec.dumps(text).decode(),
+    )
+
+
+def _parts(content: Json) -> tuple[list[str], list[Binary]] | None:
+    if content is None:
+        return [], []
+    if isinstance(content, str):
+        return [content], []
+    if not isinstance(content, list):
+        return None
+    texts: list[str] = []
+    binaries: list[Binary] = []
+    for part in content:
+        if not isinstance(part, dict):
+            return None
+        text = _part_text(part)
+        if text is not None:
+            texts.append(text)
+        else:
+            binaries.append(_binary(part))
+    return texts, binaries
+
+
+def _part_text(part: JsonObject) -> str | None:
+    for key in ("text", "refusal"):
+        text = part.get(key)
+        if isinstance(text, str):
+            return text
+    return None
+
+
+def _binary(part: JsonObject) -> Binary:
+    kind = codec.as_text(part.get("type"))
+    inner = part.get(kind)
+    if kind == "image_url":
+        return _image(inner)
+    fields = inner if isinstance(inner, dict) else {}
+    if kind == "input_audio":
+        data = codec.as_text(fields.get("data"))
+        return Binary("audio", codec.as_text(fields.get("format")), size_bytes=len(data) * 3 // 4)
+    data = codec.as_text(fields.get("file_data"))
+    split = images.split_data_url(data)
+    return Binary("file", split[0] if split else "", size_bytes=len(data) * 3 // 4)
+
+
+def _image(inner: Json) -> Binary:
+    url = inner if isinstance(inner, str) else ""
+    low = False
+    if isinstance(inner, dict):
+        url = codec.as_text(inner.get("url"))
+        low = inner.get("detail") == "low"
+    split = images.split_data_url(url)
+    if split is None:
+        return Binary("image", low_detail=low)
+    media_type, data = split
+    width, height = images.dimensions(images.decode_base64(data, images.HEAD_BYTES))
+    return Binary("image", media_type, width, height, len(data) * 3 // 4, low)
+
+
+def canonical(message: Message, ordinal: int | None) -> bytes:
+    """Return the canonical form that the fingerprint is made of.
+
+    Args:
+        message: the decoded message.
+        ordinal: for a result, the position of its call among the calls of its group; None when
+            no call precedes it.
+    """
+    value = message.value
+    if message.content.kind is Kind.OPAQUE or not isinstance(value, dict):
+        return b"opaque" + codec.canonical(value)
+    role = codec.as_text(value.get("role"))
+    calls: list[Json] = [_canonical_call(c) for c in codec.as_objects(value.get("tool_calls"))]
+    if isinstance(value.get("function_call"), dict):
+        calls.append(_canonical_call({"function": value["function_call"]}))
+    answer: Json = None
+    if message.content.kind is Kind.RESULT:
+        answer = message.content.answers if ordinal is None else ordinal
+    return codec.canonical(
+        [
+            "system" if role == "developer" else role,
+            _canonical_content(value.get("content")),
+            calls,
+            answer,
+            _extras(value, _STRUCTURE),
+        ]
+    )
+
+
+def _extras(members: Mapping[str, Json], known: frozenset[str]) -> JsonObject:
+    extras: JsonObject = {}
+    for key, value in members.items():
+        if key in known or key in _IGNORED or key.startswith("parsed"):
+            continue
+        if value is None or value in ("", []):
+            continue
+        if key == "id" and codec.as_text(value).startswith(_ITEM_ID_PREFIXES):
+            continue
+        if key == "type" and value == "message":
+            continue
+        if key == "audio" and isinstance(value, dict):
+            value = {k: v for k, v in value.items() if k not in {"data", "expires_at"}}
+        extras[key] = value
+    return extras
+
+
+def _canonical_call(entry: JsonObject) -> Json:
+    custom = entry.get("type") == "custom"
+    body = entry.get("custom" if custom else "function")
+    body = body if isinstance(body, dict) else {}
+    key = "input" if custom else "arguments"
+    argument = body.get(key)
+    if isinstance(argument, str) and not custom:
+        argument = _canonical_arguments(argument)
+    rest = _extras(entry, frozenset({"id", "type", "function", "custom"}))
+    return [
+        codec.as_text(body.get("name")),
+        argument,
+        _extras(body, frozenset({"name", key})),
+        rest,
+    ]
+
+
+def _canonical_arguments(text: str) -> Json:
+    try:
+        return [codec.loads(text)]
+    except codec.MalformedJson:
+        return text.strip()
+
+
+def _canonical_content(content: Json) -> Json:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [content.strip()] if content.strip() else []
+    joined: list[Json] = []
+    text = ""
+    for part in codec.as_objects(content):
+        extras = _extras(part, frozenset({"type", "text"}))
+        if isinstance(part.get("text"), str) and not extras:
+            text += codec.as_text(part["text"])
+            continue
+        if text.strip():
+            joined.append(text.strip())
+        text = ""
+        joined.append(_canonical_part(part))
+    if text.strip():
+        joined.append(text.strip())
+    return joined
+
+
+def _canonical_part(part: JsonObject) -> Json:
+    kind = codec.as_text(part.get("type"))
+    inner = part.get(kind)
+    rest = _extras(part, frozenset({"type", kind}))
+    if kind == "image_url":
+        url = codec.as_text(inner.get("url")) if isinstance(inner, dict) else codec.as_text(inner)
+        fields = inner if isinstance(inner, dict) else {}
+        more = _extras(fields, frozenset({"url", "detail"}))
+        return ["image", _canonical_data(url), rest, more]
+    if isinstance(inner, dict):
+        hashed: JsonObject = {
+            key: _canonical_data(value) if isinstance(value, str) else value
+            for key, value in inner.items()
+        }
+        return [kind, hashed, rest]
+    return [kind, inner, rest]
+
+
+def _canonical_data(text: str) -> Json:
+    split = images.split_data_url(text)
+    if split is None:
+        # Long bare base64 (audio, file data) is hashed to keep the canonical form small.
+        return text if len(text) < 1024 else ["sha256", hashlib.sha256(text.encode()).hexdigest()]
+    data = images.decode_base64(split[1])
+    return ["data", hashlib.sha256(data or split[1].encode()).hexdigest()]

@@ -1,0 +1,1 @@
+"""Session state: what is remembered, the store port, and its adapters."""

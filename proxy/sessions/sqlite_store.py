@@ -1,0 +1,397 @@
+"""Session state in one SQLite file: nothing to install, survives restarts.
+
+Write-ahead log, full synchronisation, one transaction per commit: a crash at any instant leaves
+the old state or the new one. All statements run on one thread of their own; SQLite allows one
+writer anyway, and the event loop never waits for a disk.
+"""
+
+import asyncio
+import hashlib
+import secrets
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from proxy import codec
+from proxy.compaction.checkpoint import Checkpoint
+from proxy.errors import StateCorrupt, StoreTooNew, StoreUnavailable
+from proxy.sessions import state
+from proxy.sessions.state import AnchorState, Archived, Change, ClipSet, SessionRow, Struggle
+from proxy.telemetry import Event
+
+SCHEMA_VERSION = 1
+
+MAX_CUTS = 512
+"""Cuts of one anchor that are looked at, the newest ones."""
+
+_BUSY_SECONDS = 2.0
+_T = TypeVar("_T")
+
+_MIGRATIONS = (
+    """
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY, anchor BLOB NOT NULL, created REAL NOT NULL, used REAL NOT NULL
+    );
+    CREATE INDEX sessions_used ON sessions (used);
+    CREATE TABLE checkpoints (
+        id TEXT PRIMARY KEY, session TEXT NOT NULL, anchor BLOB NOT NULL, cut_digest BLOB NOT NULL,
+        created REAL NOT NULL, data BLOB NOT NULL
+    );
+    CREATE INDEX checkpoints_anchor ON checkpoints (anchor, created);
+    CREATE INDEX checkpoints_session ON checkpoints (session);
+    CREATE TABLE clip_sets (
+        anchor BLOB NOT NULL, digest BLOB NOT NULL, checkpoint TEXT NOT NULL,
+        session TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (anchor, digest, checkpoint)
+    );
+    CREATE INDEX clip_sets_session ON clip_sets (session);
+    CREATE TABLE struggles (
+        anchor BLOB PRIMARY KEY, failures INTEGER NOT NULL, cool_until REAL NOT NULL,
+        attempted BLOB NOT NULL, budget_tried BLOB NOT NULL, time REAL NOT NULL
+    );
+    CREATE TABLE blobs (digest BLOB PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);
+    CREATE TABLE archive (
+        session TEXT NOT NULL, archive_id TEXT NOT NULL, position INTEGER NOT NULL,
+        blob BLOB NOT NULL, time REAL NOT NULL, PRIMARY KEY (session, archive_id, position)
+    );
+    CREATE INDEX archive_blob ON archive (blob);
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY, session TEXT NOT NULL, time REAL NOT NULL, data TEXT NOT NULL
+    );
+    CREATE INDEX events_session ON events (session, id);
+    """,
+)
+
+
+class SqliteStore:
+    """A `SessionStore` in one file."""
+
+    def __init__(self, path: Path, *, retention_seconds: float, archive_bytes: int) -> None:
+        """Use the file at `path`; nothing is opened before `open`."""
+        self._path = path
+        self._retention_seconds = retention_seconds
+        self._archive_bytes = archive_bytes
+        self._thread = ThreadPoolExecutor(1, "foldgate-sqlite")
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Open or create the file, readable by its owner alone, and bring it up to date.
+
+        Raises:
+            StoreTooNew: when a newer version wrote it; the file is not touched.
+            StoreUnavailable: when it cannot be opened or is not a store.
+        """
+        await self._run(self._open)
+
+    async def find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:
+        """See `SessionStore.find`."""
+        return await self._run(lambda: self._find(anchor, chain))
+
+    async def load_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
+        """See `SessionStore.load_checkpoint`."""
+        return await self._run(lambda: self._checkpoint(checkpoint_id))
+
+    async def commit(self, change: Change) -> None:
+        """See `SessionStore.commit`."""
+        await self._run(lambda: self._commit(change))
+
+    async def touch(self, session: str, time: float) -> None:
+        """See `SessionStore.touch`."""
+        await self._run(
+            lambda: self._write(
+                lambda db: db.execute(
+                    "UPDATE sessions SET used = max(used, ?) WHERE id = ?", (time, session)
+                )
+            )
+        )
+
+    async def append_events(self, events: Sequence[Event]) -> None:
+        """See `SessionStore.append_events`."""
+        kept = [event for event in events if event.session]
+        if kept:
+            await self._run(lambda: self._write(lambda db: _insert_events(db, kept)))
+
+    async def events(self, session: str) -> list[str]:
+        """See `SessionStore.events`."""
+        rows = await self._run(
+            lambda: (
+                self._db()
+                .execute("SELECT data FROM events WHERE session = ? ORDER BY id", (session,))
+                .fetchall()
+            )
+        )
+        return [row[0] for row in rows]
+
+    async def archived(self, session: str, archive_id: str) -> list[Archived]:
+        """See `SessionStore.archived`."""
+        rows = await self._run(
+            lambda: (
+                self._db()
+                .execute(
+                    "SELECT position, data FROM archive JOIN blobs ON blobs.digest = archive.blob"
+                    " WHERE session = ? AND archive_id = ? ORDER BY position",
+                    (session, archive_id),
+                )
+                .fetchall()
+            )
+        )
+        return [Archived(position, state.unpack(data)) for position, data in rows]
+
+    async def sessions(self, limit: int = 100) -> list[SessionRow]:
+        """See `SessionStore.sessions`."""
+        rows = await self._run(
+            lambda: (
+                self._db()
+                .execute(
+                    "SELECT id, created, used,"
+                    " (SELECT count(*) FROM checkpoints WHERE session = sessions.id)"
+                    " FROM sessions ORDER BY used DESC LIMIT ?",
+                    (limit,),
+                )
+                .fetchall()
+            )
+        )
+        return [SessionRow(*row) for row in rows]
+
+    async def delete_session(self, session: str) -> bool:
+        """See `SessionStore.delete_session`."""
+
+        def delete(db: sqlite3.Connection) -> bool:
+            known = db.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone()
+            _delete_sessions(db, [session])
+            return known is not None
+
+        return await self._run(lambda: self._write(delete))
+
+    async def expire(self, now: float) -> int:
+        """See `SessionStore.expire`."""
+        return await self._run(lambda: self._write(lambda db: self._expire(db, now)))
+
+    async def secret(self, name: str) -> bytes:
+        """See `SessionStore.secret`."""
+
+        def draw(db: sqlite3.Connection) -> bytes:
+            db.execute(
+                "INSERT OR IGNORE INTO secrets VALUES (?, ?)", (name, secrets.token_bytes(32))
+            )
+            row = db.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
+            return bytes(row[0])
+
+        return await self._run(lambda: self._write(draw))
+
+    async def close(self) -> None:
+        """See `SessionStore.close`."""
+        await self._run(self._close)
+        self._thread.shutdown()
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            raise StoreUnavailable(f"the SQLite store failed ({name})") from None
+        except OSError as error:
+            raise StoreUnavailable(f"the SQLite store failed ({error.strerror})") from None
+
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreUnavailable("the SQLite store is not open")
+        return self._connection
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path.touch(mode=0o600, exist_ok=True)
+        db = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        self._connection = db
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        db = self._db()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(db)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return result
+
+    def _find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:
+        db = self._db()
+        rows = db.execute(
+            "SELECT cut_digest, id FROM checkpoints WHERE anchor = ? ORDER BY created DESC LIMIT ?",
+            (anchor, MAX_CUTS),
+        ).fetchall()
+        cuts: dict[bytes, str] = {}
+        for digest, checkpoint_id in rows:
+            cuts.setdefault(digest, checkpoint_id)
+        loaded: dict[str, Checkpoint] = {}
+        corrupt = 0
+        for digest in reversed(chain):
+            if digest not in cuts:
+                continue
+            checkpoint = self._checkpoint(cuts[digest])
+            if checkpoint is not None:
+                loaded[checkpoint.id] = checkpoint
+                break
+            corrupt += 1
+            del cuts[digest]
+        clip_sets, damaged = self._clip_sets(anchor)
+        return AnchorState(cuts, clip_sets, self._struggle(anchor), loaded, corrupt + damaged)
+
+    def _clip_sets(self, anchor: bytes) -> tuple[list[ClipSet], int]:
+        sets, damaged = [], 0
+        for digest, checkpoint, session, data in self._db().execute(
+            "SELECT digest, checkpoint, session, data FROM clip_sets WHERE anchor = ?", (anchor,)
+        ):
+            try:
+                sets.append(ClipSet(digest, checkpoint, session, state.load_clips(data)))
+            except StateCorrupt:
+                damaged += 1
+        return sets, damaged
+
+    def _struggle(self, anchor: bytes) -> Struggle:
+        row = self._db().execute(
+            "SELECT failures, cool_until, attempted, budget_tried FROM struggles WHERE anchor = ?",
+            (anchor,),
+        )
+        found = row.fetchone()
+        return Struggle(*found) if found else Struggle()
+
+    def _checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
+        row = self._db().execute("SELECT data FROM checkpoints WHERE id = ?", (checkpoint_id,))
+        found = row.fetchone()
+        try:
+            return state.load_checkpoint(found[0]) if found else None
+        except StateCorrupt:
+            return None
+
+    def _commit(self, change: Change) -> None:
+        # Packing is the slow part and needs no lock.
+        blobs = [
+            (hashlib.sha256(item.raw).digest(), len(item.raw), state.pack(item.raw), item.index)
+            for item in change.archive
+        ]
+        self._write(lambda db: _apply(db, change, blobs))
+
+    def _expire(self, db: sqlite3.Connection, now: float) -> int:
+        limit = now - self._retention_seconds
+        rows = db.execute("SELECT id FROM sessions WHERE used < ?", (limit,)).fetchall()
+        _delete_sessions(db, [row[0] for row in rows])
+        db.execute("DELETE FROM struggles WHERE time < ?", (limit,))
+        self._shrink_archive(db)
+        return len(rows)
+
+    def _shrink_archive(self, db: sqlite3.Connection) -> None:
+        stored = db.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()[0]
+        while stored > self._archive_bytes:
+            oldest = db.execute(
+                "SELECT session, archive_id FROM archive ORDER BY time LIMIT 1"
+            ).fetchone()
+            if oldest is None:
+                return
+            db.execute("DELETE FROM archive WHERE session = ? AND archive_id = ?", oldest)
+            _drop_orphans(db)
+            stored = db.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()[0]
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(
+            f"the store has format {version}, this program knows up to {SCHEMA_VERSION}: "
+            "use a newer foldgate or another --store"
+        )
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    for number, script in enumerate(_MIGRATIONS[version:], version + 1):
+        db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
+
+
+def _apply(
+    db: sqlite3.Connection, change: Change, blobs: Sequence[tuple[bytes, int, bytes, int]]
+) -> None:
+    if change.session:
+        db.execute(
+            "INSERT INTO sessions VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET used = max(used, excluded.used)",
+            (change.session, change.anchor, change.time, change.time),
+        )
+    checkpoint = change.checkpoint
+    if checkpoint is not None:
+        db.execute(
+            "INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                checkpoint.id,
+                checkpoint.session,
+                change.anchor,
+                checkpoint.cut_digest,
+                checkpoint.created,
+                state.dump_checkpoint(checkpoint),
+            ),
+        )
+    clips = change.clip_set
+    if clips is not None:
+        db.execute(
+            "INSERT OR REPLACE INTO clip_sets VALUES (?, ?, ?, ?, ?)",
+            (
+                change.anchor,
+                clips.digest,
+                clips.checkpoint,
+                clips.session,
+                state.dump_clips(clips.clips),
+            ),
+        )
+    struggle = change.struggle
+    if struggle is not None:
+        db.execute(
+            "INSERT OR REPLACE INTO struggles VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                change.anchor,
+                struggle.failures,
+                struggle.cool_until,
+                struggle.attempted,
+                struggle.budget_tried,
+                change.time,
+            ),
+        )
+    db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (blob[:3] for blob in blobs))
+    db.executemany(
+        "INSERT OR IGNORE INTO archive VALUES (?, ?, ?, ?, ?)",
+        ((change.session, change.archive_id, b[3], b[0], change.time) for b in blobs),
+    )
+    _insert_events(db, change.events)
+
+
+def _insert_events(db: sqlite3.Connection, events: Sequence[Event]) -> None:
+    db.executemany(
+        "INSERT INTO events (session, time, data) VALUES (?, ?, ?)",
+        ((e.session, e.time, codec.dumps(e.to_json()).decode()) for e in events if e.session),
+    )
+
+
+def _delete_sessions(db: sqlite3.Connection, sessions: Sequence[str]) -> None:
+    for session in sessions:
+        for table in ("checkpoints", "clip_sets", "archive", "events"):
+            db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+    if sessions:
+        _drop_orphans(db)
+
+
+def _drop_orphans(db: sqlite3.Connection) -> None:
+    db.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT blob FROM archive)")

@@ -1,0 +1,150 @@
+"""The records that are remembered between requests, and their stored form.
+
+A stored value is zstd-compressed JSON with a schema version. A value that is newer than this
+program knows is treated as absent and never overwritten.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import zstandard
+from pydantic import TypeAdapter, ValidationError
+
+from proxy import codec
+from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
+from proxy.compaction.clip import Clipped
+from proxy.errors import StateCorrupt
+from proxy.telemetry import Event
+
+COOL_AFTER_FAILURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Struggle:
+    """How compacting this conversation went wrong lately; drives the cool-down."""
+
+    failures: int = 0
+    cool_until: float = 0.0
+    """Seconds since the epoch; no summariser call before."""
+    attempted: bytes = b""
+    budget_tried: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSet:
+    """Clips decided for one prefix under one checkpoint."""
+
+    digest: bytes
+    """Fingerprint of the whole list they were decided for."""
+    checkpoint: str
+    """Id of the checkpoint in force; empty when there was none."""
+    session: str
+    clips: dict[int, Clipped]
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorState:
+    """Everything remembered for conversations that share an opening."""
+
+    cuts: Mapping[bytes, str] = field(default_factory=dict)
+    """Cut digest to checkpoint id."""
+    clip_sets: Sequence[ClipSet] = ()
+    struggle: Struggle = Struggle()
+    checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
+    """The records read so far, by id."""
+    corrupt: int = 0
+    """Values that could not be read and count as absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A replaced or clipped item, as the client sent it."""
+
+    index: int
+    raw: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one request adds; committed whole or not at all."""
+
+    anchor: bytes
+    session: str
+    time: float
+    checkpoint: Checkpoint | None = None
+    clip_set: ClipSet | None = None
+    struggle: Struggle | None = None
+    archive: tuple[Archived, ...] = ()
+    archive_id: str = ""
+    """Checkpoint id (or clip digest) that the archived items belong to."""
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session in a listing."""
+
+    id: str
+    created: float
+    used: float
+    checkpoints: int
+
+
+_CHECKPOINT: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
+_CLIPS: TypeAdapter[dict[int, Clipped]] = TypeAdapter(dict[int, Clipped])
+
+
+def pack(data: bytes) -> bytes:
+    """Compress a stored value."""
+    return zstandard.ZstdCompressor(level=3).compress(data)
+
+
+def unpack(data: bytes) -> bytes:
+    """Undo `pack`.
+
+    Raises:
+        StateCorrupt: when the value is damaged.
+    """
+    try:
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 30)
+    except zstandard.ZstdError:
+        raise StateCorrupt("a stored value is damaged") from None
+
+
+def dump_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the stored form of a checkpoint."""
+    return pack(_CHECKPOINT.dump_json(checkpoint))
+
+
+def load_checkpoint(data: bytes) -> Checkpoint | None:
+    """Read a stored checkpoint; None when a newer version wrote it.
+
+    Raises:
+        StateCorrupt: when the value is damaged.
+    """
+    text = unpack(data)
+    try:
+        document = codec.loads(text)
+        version = document.get("schema_version") if isinstance(document, dict) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            return None
+        return _CHECKPOINT.validate_json(text)
+    except (codec.MalformedJson, ValidationError):
+        raise StateCorrupt("a stored checkpoint is damaged") from None
+
+
+def dump_clips(clips: Mapping[int, Clipped]) -> bytes:
+    """Return the stored form of clip decisions."""
+    return pack(_CLIPS.dump_json(dict(clips)))
+
+
+def load_clips(data: bytes) -> dict[int, Clipped]:
+    """Read stored clip decisions.
+
+    Raises:
+        StateCorrupt: when the value is damaged.
+    """
+    try:
+        return _CLIPS.validate_json(unpack(data))
+    except ValidationError:
+        raise StateCorrupt("a stored clip set is damaged") from None

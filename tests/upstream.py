@@ -1,0 +1,410 @@
+"""A real HTTP server on the loopback that plays a strict OpenAI-compatible upstream."""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from proxy.codec import Json, JsonObject, as_objects, dumps, loads
+from tests.upstream_rules import (
+    VIOLATIONS,
+    Rejection,
+    Rules,
+    check,
+    decompress,
+    measured,
+    openai,
+    plausible_checkpoint,
+    prompt_tokens,
+)
+
+PURPOSE_HEADER = "x-foldgate-purpose"
+CHAT_PATH = "/v1/chat/completions"
+_BODY_LIMIT = 512 * 1024 * 1024
+
+
+@dataclass(kw_only=True)
+class Reply:
+    """How one chat request is answered; the first of drop, hang, chunks, raw_body that is set."""
+
+    text: str = "ok"
+    tool_calls: Sequence[tuple[str, str, str]] = ()
+    """(id, name, arguments) of each call."""
+    status: int = 200
+    """With another status and no `raw_body`, `text` is the message of an OpenAI error."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    raw_body: bytes | None = None
+    chunks: Sequence[bytes] | None = None
+    """Body pieces written one by one as they are."""
+    delay: float = 0.0
+    """Seconds before the headers."""
+    gate: asyncio.Event | None = None
+    """Waited for after the first half of a streamed body (never set: hangs mid-stream)."""
+    hang: bool = False
+    """Never answer; wait until the client leaves."""
+    drop: bool = False
+    """Break the connection before any byte of the answer."""
+    cut: bool = False
+    """Break the connection after the first half of the body."""
+    finish_reason: str | None = None
+
+    @property
+    def finish(self) -> str:
+        return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a request."""
+
+    status: int | None = None
+    """Of the reply, once its headers were sent."""
+    finished: bool = False
+    disconnected: bool = False
+    """The client went away before the reply was finished."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """A request exactly as it arrived."""
+
+    method: str
+    path_qs: str
+    headers: CIMultiDictProxy[str]
+    body: bytes = field(repr=False)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def path(self) -> str:
+        return self.path_qs.partition("?")[0]
+
+    @property
+    def decoded(self) -> bytes:
+        """The body without its content encoding."""
+        return decompress(self.body, self.headers.get("Content-Encoding", ""))
+
+    @property
+    def json(self) -> JsonObject:
+        value = loads(self.decoded)
+        assert isinstance(value, dict), "the request body is not a JSON object"
+        return value
+
+    @property
+    def messages(self) -> Sequence[JsonObject]:
+        return as_objects(self.json.get("messages"))
+
+    @property
+    def is_chat(self) -> bool:
+        return self.method == "POST" and self.path == CHAT_PATH
+
+    @property
+    def is_summary(self) -> bool:
+        return self.is_chat and self.headers.get(PURPOSE_HEADER) == "compaction"
+
+    @property
+    def disconnected(self) -> bool:
+        return self.outcome.disconnected
+
+
+@dataclass(kw_only=True, eq=False)
+class ScriptedUpstream(Rules):
+    """The server; `async with` starts it. Its switches may be changed between requests."""
+
+    model: str = "test-model"
+    advertise_window: bool = True
+    key: str | None = None
+    reply: Callable[[Recorded], Reply] | None = None
+    """Makes the reply to a main request when `replies` is empty."""
+    summary_text: str | Callable[[Recorded], str] | None = None
+    timings: bool = False
+    """Add llama.cpp's `timings` to replies."""
+
+    replies: deque[Reply] = field(default_factory=deque)
+    summary_replies: deque[Reply] = field(default_factory=deque)
+    requests: list[Recorded] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    """Every refusal of a chat request, whatever the rule."""
+    url: str = ""
+
+    _runner: web.AppRunner | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _served: int = 0
+    _closing: bool = False
+
+    @property
+    def base_url(self) -> str:
+        return self.url + "/v1"
+
+    @property
+    def main(self) -> list[Recorded]:
+        return [r for r in self.requests if r.is_chat and not r.is_summary]
+
+    @property
+    def summaries(self) -> list[Recorded]:
+        return [r for r in self.requests if r.is_summary]
+
+    @property
+    def violations(self) -> list[str]:
+        """Refusals by the pairing, alternation, system, first-user and window rules."""
+        return [str(r) for r in self.rejections if r.rule in VIOLATIONS]
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=_BODY_LIMIT)
+        app.router.add_route("*", "/{tail:.*}", self._handle)
+        self._runner = web.AppRunner(
+            app,
+            handler_cancellation=True,
+            auto_decompress=False,
+            shutdown_timeout=0.1,
+            access_log=None,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Close the server and every connection; further requests are refused."""
+        self._closing = True
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def wait_for(self, predicate: Callable[[], bool], seconds: float = 5.0) -> None:
+        """Return once `predicate` holds; it is tried after everything that happens here."""
+        async with asyncio.timeout(seconds):
+            while not predicate():
+                await self._changed.wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        record = Recorded(
+            request.method,
+            request.raw_path,
+            CIMultiDictProxy(CIMultiDict(request.headers)),
+            await request.read(),
+        )
+        self.requests.append(record)
+        self._notify()
+        async with self._watched(record):
+            return await self._dispatch(request, record)
+
+    @asynccontextmanager
+    async def _watched(self, record: Recorded) -> AsyncIterator[None]:
+        try:
+            yield
+            record.outcome.finished = True
+        except (asyncio.CancelledError, ConnectionError):
+            record.outcome.disconnected = not (record.outcome.finished or self._closing)
+            raise
+        finally:
+            self._notify()
+
+    async def _dispatch(self, request: web.Request, record: Recorded) -> web.StreamResponse:
+        if self.key is not None and record.headers.get("Authorization") != f"Bearer {self.key}":
+            refusal = openai(
+                "key", "Incorrect API key provided.", code="invalid_api_key", status=401
+            )
+            return await _send(request, record, refusal.status, refusal.body)
+        if record.is_chat:
+            return await self._chat(request, record)
+        if record.method == "GET" and record.path == "/v1/models":
+            return await _send(request, record, 200, self._models())
+        if record.path.startswith("/echo/"):
+            return await _send(request, record, 200, _echo(request, record))
+        text = f"Invalid URL ({record.method} {record.path})"
+        return await _send(request, record, 404, openai("url", text).body)
+
+    def _models(self) -> bytes:
+        card: JsonObject = {"id": self.model, "object": "model", "created": 1795000000}
+        card["owned_by"] = "scripted"
+        if self.window is not None and self.advertise_window:
+            card["meta"] = {"n_ctx": self.window, "n_ctx_train": 131072}
+        return dumps({"object": "list", "data": [card]})
+
+    async def _chat(self, request: web.Request, record: Recorded) -> web.StreamResponse:
+        try:
+            refusals = check(record.decoded, self)
+        except ValueError as error:
+            refusals = [openai("json", str(error))]
+        if refusals:
+            self.rejections += refusals
+            return await _send(request, record, refusals[0].status, refusals[0].body)
+        reply = self._summary_reply(record) if record.is_summary else self._main_reply(record)
+        await asyncio.sleep(reply.delay)
+        if reply.hang:
+            await asyncio.Event().wait()
+        if reply.drop:
+            await _cut(request, record)
+        return await self._answer(request, record, reply)
+
+    def _main_reply(self, record: Recorded) -> Reply:
+        self._served += 1
+        if self.replies:
+            return self.replies.popleft()
+        return self.reply(record) if self.reply else Reply(text=f"ok {self._served}")
+
+    def _summary_reply(self, record: Recorded) -> Reply:
+        if self.summary_replies:
+            return self.summary_replies.popleft()
+        if self.summary_text is None:
+            return Reply(text=plausible_checkpoint(record.messages))
+        text = self.summary_text
+        return Reply(text=text if isinstance(text, str) else text(record))
+
+    async def _answer(
+        self, request: web.Request, record: Recorded, reply: Reply
+    ) -> web.StreamResponse:
+        body = record.json
+        if reply.chunks is None and reply.raw_body is None and reply.status != 200:
+            error = openai("script", reply.text, status=reply.status).body
+            return await _send(request, record, reply.status, error, reply.headers)
+        streamed = body.get("stream") is True and reply.raw_body is None
+        if reply.chunks is None and not streamed:
+            data = reply.raw_body
+            data = dumps(self._completion(body, reply)) if data is None else data
+            return await _send(request, record, reply.status, data, reply.headers, cut=reply.cut)
+        chunks = self._events(body, reply) if reply.chunks is None else list(reply.chunks)
+        kind = "text/event-stream" if streamed else "application/json"
+        response = _response(reply.status, kind, reply.headers)
+        await response.prepare(request)
+        record.outcome.status = reply.status
+        self._notify()
+        half = len(chunks) // 2 or 1
+        for chunk in chunks[:half]:
+            await response.write(chunk)
+        if reply.gate is not None:
+            await reply.gate.wait()
+        if reply.cut:
+            await _cut(request, record)
+        for chunk in chunks[half:]:
+            await response.write(chunk)
+        await response.write_eof()
+        return response
+
+    def _head(self, kind: str) -> JsonObject:
+        return {
+            "id": f"chatcmpl-{self._served}",
+            "object": kind,
+            "created": 1795000000 + self._served,
+            "model": self.model,
+            "system_fingerprint": "fp_scripted",
+        }
+
+    def _usage(self, body: JsonObject, reply: Reply) -> tuple[JsonObject, JsonObject]:
+        made = len(reply.text) + sum(len(name) + len(args) for _, name, args in reply.tool_calls)
+        usage, timings = measured(prompt_tokens(body), max(1, made // 4))
+        return usage, {"timings": timings} if self.timings else {}
+
+    def _completion(self, body: JsonObject, reply: Reply) -> JsonObject:
+        usage, timings = self._usage(body, reply)
+        message: JsonObject = {"role": "assistant", "content": reply.text}
+        if reply.tool_calls:
+            message["content"] = reply.text or None
+            message["tool_calls"] = [_call(*call) for call in reply.tool_calls]
+        choice: JsonObject = {"index": 0, "message": message, "finish_reason": reply.finish}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage, **timings}
+
+    def _events(self, body: JsonObject, reply: Reply) -> list[bytes]:
+        usage, timings = self._usage(body, reply)
+        options = body.get("stream_options")
+        with_usage = isinstance(options, dict) and options.get("include_usage") is True
+        head = self._head("chat.completion.chunk")
+
+        def chunk(choices: list[Json], extra: JsonObject) -> bytes:
+            return b"data: " + dumps({**head, "choices": choices, **extra}) + b"\n\n"
+
+        def delta(content: JsonObject, finish: str | None = None) -> bytes:
+            extra: JsonObject = {"usage": None} if with_usage else {}
+            if finish is not None and not with_usage:
+                extra = timings
+            return chunk([{"index": 0, "delta": content, "finish_reason": finish}], extra)
+
+        step = max(1, -(-len(reply.text) // 4))
+        events = [delta({"role": "assistant", "content": None})]
+        for start in range(0, len(reply.text), step):
+            events.append(delta({"content": reply.text[start : start + step]}))
+        for index, (call_id, name, arguments) in enumerate(reply.tool_calls):
+            opening: JsonObject = {"index": index, **_call(call_id, name, "")}
+            events.append(delta({"tool_calls": [opening]}))
+            for piece in (arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]):
+                fragment: JsonObject = {"index": index, "function": {"arguments": piece}}
+                events.append(delta({"tool_calls": [fragment]}))
+        events.append(delta({}, reply.finish))
+        if with_usage:
+            events.append(chunk([], {"usage": usage, **timings}))
+        return [*events, b"data: [DONE]\n\n"]
+
+
+def _call(call_id: str, name: str, arguments: str) -> JsonObject:
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def _echo(request: web.Request, record: Recorded) -> bytes:
+    pairs: list[Json] = [
+        [name.decode("latin-1"), value.decode("latin-1")] for name, value in request.raw_headers
+    ]
+    return dumps(
+        {
+            "method": record.method,
+            "path_qs": record.path_qs,
+            "headers": pairs,
+            "length": len(record.body),
+            "sha256": hashlib.sha256(record.body).hexdigest(),
+        }
+    )
+
+
+def _response(status: int, kind: str, headers: Mapping[str, str]) -> web.StreamResponse:
+    merged = CIMultiDict(headers)
+    merged.setdefault("Content-Type", kind)
+    return web.StreamResponse(status=status, headers=merged)
+
+
+async def _cut(request: web.Request, record: Recorded) -> None:
+    record.outcome.finished = True
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.Event().wait()  # until the lost connection cancels this handler
+
+
+async def _send(
+    request: web.Request,
+    record: Recorded,
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+    *,
+    cut: bool = False,
+) -> web.StreamResponse:
+    response = _response(status, "application/json", headers or {})
+    response.content_length = len(body)
+    await response.prepare(request)
+    record.outcome.status = status
+    if request.method != "HEAD":
+        await response.write(body[: len(body) // 2] if cut else body)
+    if cut:
+        await _cut(request, record)
+    await response.write_eof()
+    return response
