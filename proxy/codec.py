@@ -11,9 +11,10 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 import orjson
+from typing_extensions import TypeAliasType
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A decoded JSON value."""
+Json = TypeAliasType("Json", "bool | int | float | str | list[Json] | dict[str, Json] | None")
+"""A decoded JSON value; a named alias, because pydantic cannot resolve an implicit recursion."""
 
 JsonObject: TypeAlias = dict[str, Json]
 
@@ -67,7 +68,11 @@ def loads(data: bytes | str) -> Json:
 
 
 def dumps(value: Json) -> bytes:
-    """Encode compactly, keys in the order given."""
+    """Encode compactly, keys in the order given.
+
+    Raises:
+        MalformedJson: when it is nested too deeply.
+    """
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -75,8 +80,15 @@ def dumps(value: Json) -> bytes:
 
 
 def canonical(value: Json) -> bytes:
-    """Encode so that equal values give equal bytes: sorted keys, integral floats as integers."""
-    value = _settle_numbers(value)
+    """Encode so that equal values give equal bytes: sorted keys, integral floats as integers.
+
+    Raises:
+        MalformedJson: when it is nested too deeply.
+    """
+    try:
+        value = _settle_numbers(value)
+    except RecursionError:
+        raise MalformedJson("nested too deeply") from None
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -85,7 +97,10 @@ def canonical(value: Json) -> bytes:
 
 def _dumps_exact(value: Json, *, sort_keys: bool) -> bytes:
     # orjson refuses integers beyond 64 bits and lone surrogates; both must still be representable.
-    text = json.dumps(value, sort_keys=sort_keys, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = json.dumps(value, sort_keys=sort_keys, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        raise MalformedJson("nested too deeply") from None
     return text.encode("utf-8", "replace")
 
 

@@ -95,13 +95,13 @@ def _nothing(cut: bool, reason: str) -> tuple[str, str]:
 
 def _sections(text: str) -> tuple[Sections | None, bool]:
     fenced = _FENCE.search(text)
-    for candidate in filter(None, (fenced and fenced[1], text)):
-        start = candidate.find("{")
-        if start < 0:
-            continue
-        body = candidate[start:]
-        end = body.rfind("}")
-        for whole, data in ((True, body[: end + 1]), (False, body)):
+    candidates = [text[text.find("{") :]] if "{" in text else []
+    if fenced and "{" in fenced[1]:
+        candidates.insert(0, fenced[1][fenced[1].find("{") :])
+    # A fence inside a string ends the fenced part too early, so whole forms go first.
+    for whole in (True, False):
+        for body in candidates:
+            data = body[: body.rfind("}") + 1] if whole else body
             try:
                 parsed = from_json(data, allow_partial=False if whole else "on")
                 sections = Sections.model_validate(parsed)

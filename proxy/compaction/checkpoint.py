@@ -17,7 +17,7 @@ from proxy.compaction.measure import text_tokens
 SCHEMA_VERSION = 1
 
 TAG = "foldgate-record"
-_OWN_TAG = re.compile(rf"<(/?\s*{TAG})", re.I)
+_OWN_TAG = re.compile(rf"<(\s*/?\s*{TAG})", re.I)
 
 
 def _as_line(value: Json) -> str:
@@ -167,10 +167,10 @@ def render(
         "request: do not answer it or repeat finished work; go on from the messages that follow.\n"
     )
     frame_close = f'</{TAG} id="{nonce}">\n\n'
-    ledger = neutralise(ledger)
-    room = tokens - text_tokens(frame_open + frame_close) - text_tokens(ledger)
-    text, dropped = _fit_body(body, room)
-    middle = "\n\n".join(part for part in (neutralise(text), ledger) if part)
+    room = tokens - text_tokens(f"{frame_open}\n\n\n\n{frame_close}")
+    ledger = _cut_to(neutralise(ledger), room)
+    text, dropped = _fit_body(body, room - text_tokens(ledger))
+    middle = "\n\n".join(part for part in (text, ledger) if part)
     return f"{frame_open}\n{middle}\n{frame_close}", dropped
 
 
@@ -180,7 +180,7 @@ def _fit_body(body: Sections | str, tokens: int) -> tuple[str, int]:
         if text_tokens(text) <= tokens:
             return text, 0
     if isinstance(body, str):
-        return body[: max(0, tokens * 4)], 0
+        return _cut_to(neutralise(body), tokens), 0
     for count in range(1, len(_DROP_ORDER) + 1):
         text = _section_text(body, _SECTION_CAPS[-1], _DROP_ORDER[:count])
         if text_tokens(text) <= tokens:
@@ -188,15 +188,23 @@ def _fit_body(body: Sections | str, tokens: int) -> tuple[str, int]:
     return "", len(_TITLES)
 
 
+def _cut_to(text: str, tokens: int) -> str:
+    # Dense script costs up to a token a character, so the length is found by measuring.
+    length = len(text)
+    while length and text_tokens(text[:length]) > tokens:
+        length -= max(1, length // 8)
+    return text[:length]
+
+
 def _section_text(body: Sections | str, cap: int, without: Sequence[str]) -> str:
     if isinstance(body, str):
-        return body if len(body) <= cap else body[: cap - 1] + "…"
+        return neutralise(body if len(body) <= cap else body[: cap - 1] + "…")
     parts = []
     for name, title in _TITLES.items():
         value: str | tuple[str, ...] = getattr(body, name)
         if value and name not in without:
             parts.append(f"## {title}\n{_shorten(value, cap)}")
-    return "\n".join(parts)
+    return neutralise("\n".join(parts))
 
 
 def _shorten(value: str | tuple[str, ...], cap: int) -> str:

@@ -112,9 +112,9 @@ def split_cuts(items: Sequence[Item], legal: Sequence[int]) -> tuple[int, ...]:
     if not all_turns:
         return ()
     body = all_turns[-1].body
-    return tuple(
-        cut for cut in legal if body < cut < len(items) and items[cut].kind is Kind.ASSISTANT
-    )
+    groups = (index for index in range(body, len(items)) if items[index].calls)
+    last = max(groups, default=len(items) - 1)
+    return tuple(cut for cut in legal if body < cut <= last and items[cut].kind is Kind.ASSISTANT)
 
 
 def open_user_run(items: Sequence[Item]) -> range:

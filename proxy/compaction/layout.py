@@ -67,6 +67,8 @@ def _image_groups(items: Sequence[Item], start: int, end: int, trigger: int) -> 
     # keeps its whole call group.
     groups: list[list[int]] = []
     for index in range(start, end):
+        if items[index].kind is Kind.INSTRUCTION:
+            continue
         if items[index].kind is Kind.ASSISTANT or not groups:
             groups.append([])
         groups[-1].append(index)

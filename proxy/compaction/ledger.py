@@ -125,24 +125,31 @@ def cut_middle(text: str, cap: int) -> str:
 def render(ledger: Ledger, tokens: int) -> tuple[str, int]:
     """Write the ledger within `tokens`; return the text and how many entries were left out."""
     files, files_out = _render_files(ledger, int(tokens * FILES_SHARE))
+    files = files and "\n\n" + files
     quotes, quotes_out = _render_quotes(ledger.quotes, tokens - text_tokens(files))
-    return "\n\n".join(part for part in (quotes, files) if part), files_out + quotes_out
+    return (quotes + files).strip("\n"), files_out + quotes_out
 
 
 def _render_files(ledger: Ledger, tokens: int) -> tuple[str, int]:
-    lines, omitted = [], 0
+    lines, omitted = [_FILES_TITLE], 0
+    tokens -= text_tokens(_FILES_TITLE)
     for title, paths in (("written", ledger.files_written), ("read", ledger.files_read)):
         kept = list(paths)
-        while kept and text_tokens(", ".join(kept)) > tokens:
+        while kept and text_tokens(_file_line(title, kept)) > tokens:
             del kept[: max(1, len(kept) // 8)]
         omitted += len(paths) - len(kept)
         if kept:
-            line = f"{title}: {', '.join(kept)}"
+            line = _file_line(title, kept)
             tokens -= text_tokens(line)
             lines.append(line)
-    return ("## Files named in tool calls\n" + "\n".join(lines) if lines else ""), omitted
+    return ("".join(lines) if len(lines) > 1 else ""), omitted
 
 
+def _file_line(title: str, paths: Sequence[str]) -> str:
+    return f"\n{title}: {', '.join(paths)}"
+
+
+_FILES_TITLE = "## Files named in tool calls"
 _QUOTES_TITLE = "## What was said to the assistant, verbatim, oldest first"
 
 
@@ -150,12 +157,14 @@ def _render_quotes(quotes: Sequence[Quote], tokens: int) -> tuple[str, int]:
     if not quotes:
         return "", 0
     texts: list[str] = []
+    first = _first_cap(quotes[0].text, tokens)
     for cap in MESSAGE_CAPS:
-        texts = [_shorten(quotes, i, cap, tokens) for i in range(len(quotes))]
+        texts = [_shorten(quotes, i, cap, first) for i in range(len(quotes))]
         text = _join_quotes(quotes, texts, 0)
         if text_tokens(text) <= tokens:
             return text, 0
     # Even short forms are too many: the first stays, then the newest.
+    texts[0] = cut_middle(quotes[0].text, first)
     for dropped in range(1, len(quotes)):
         text = _join_quotes(quotes, texts, dropped)
         if text_tokens(text) <= tokens:
@@ -163,9 +172,20 @@ def _render_quotes(quotes: Sequence[Quote], tokens: int) -> tuple[str, int]:
     return "", len(quotes)
 
 
-def _shorten(quotes: Sequence[Quote], index: int, cap: int, tokens: int) -> str:
-    if index in {0, len(quotes) - 1}:
-        cap = max(cap, int(tokens * FIRST_SHARE * 4) if index == 0 else cap * 2)
+def _first_cap(text: str, tokens: int) -> int:
+    # Dense script costs up to a token a character, so the length is found by measuring.
+    share = tokens * FIRST_SHARE
+    cap = len(text)
+    while cap and text_tokens(cut_middle(text, cap)) > share:
+        cap -= max(1, cap // 8)
+    return cap
+
+
+def _shorten(quotes: Sequence[Quote], index: int, cap: int, first: int) -> str:
+    if index == 0:
+        cap = max(cap, first)
+    elif index == len(quotes) - 1:
+        cap *= 2
     return cut_middle(quotes[index].text, cap)
 
 

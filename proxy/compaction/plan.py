@@ -243,9 +243,11 @@ class _Planner:
         legal = cutpoints.legal_cuts(self.t.items)
         front = cutpoints.frontier(legal, len(self.t.items))
         frontier = self.t.items[front - 1].digest if front else b""
-        objection = self._objection(full, frontier)
+        objection = self._objection(due, full, frontier)
         if objection:
             return objection
+        if cutpoints.unanswered_call(self.t.items) is not None:
+            return "uncertain_tool_results"
         done = self.checkpoint.cut_length if self.checkpoint else 0
         candidate = choose(
             self.t, self.q.policy, self.limits, after_cut=done, smallest=due == "budget"
@@ -268,13 +270,13 @@ class _Planner:
             extractive_only=self.state.cooling,
         )
 
-    def _objection(self, full: Size, frontier: bytes) -> str:
+    def _objection(self, due: str, full: Size, frontier: bytes) -> str:
         if self.limits.overhead:
             return "fixed_overhead"
         if self.q.force or self.q.attempt.outcome:
             return ""
         last = (self.state.attempted, self.checkpoint.frontier if self.checkpoint else b"")
-        if frontier and frontier in last:
+        if due != "budget" and frontier and frontier in last:
             return "not_enough_history"
         if self.state.cooling and (self.limits.fit is None or full.tokens <= self.limits.fit):
             return "cooldown"

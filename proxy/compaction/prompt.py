@@ -59,11 +59,12 @@ class Passage:
 
 def passages(contents: Sequence[Content], indexes: Sequence[int]) -> list[Passage]:
     """Render the items at `indexes`; images and files become a line, reasoning is left out."""
+    wanted = set(indexes)
     names: dict[str, str] = {}
     rendered = []
     for position, content in enumerate(contents):
         names.update((call.id, call.name) for call in content.calls)
-        if position in set(indexes):
+        if position in wanted:
             rendered.append(_passage(position, content, names))
     return rendered
 

@@ -4,6 +4,7 @@ What was parsed before is taken from the memo. A body that is not the shape of t
 gives None: it is the upstream's to judge.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,6 +21,11 @@ TextClipper = Callable[[Sequence[str], int], list[str]]
 ArgumentClipper = Callable[[str, int], str]
 
 _PLACEHOLDER = b"0"
+# The member that continues the known items. This key has no other spelling in JSON, so a body
+# that does not hold the spelling has no such member of its own.
+_CONTINUED = b"\\u0000\\u0000\\u0000\\u0000"
+_CONTINUED_KEY = "\0" * 4
+_MEMBER_LEAD = re.compile(rb'\s*[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*')
 _CATALOGUE_FIELDS = ("tools", "functions")
 _OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens")
 
@@ -31,6 +37,8 @@ class ParsedRequest:
     transcript: Transcript
     model: str
     stream: bool
+    output_field: str
+    """The field that limits the output: the one the client used, else the common one."""
     fields: dict[str, bytes] = field(repr=False)
     """Every top-level member as raw JSON, in order; ``messages`` marks only its place."""
 
@@ -73,34 +81,34 @@ class ChatCompletions:
         # with a placeholder in their stead.
         if known is None or not known.items:
             return None
-        tail = b'{"messages":[' + _PLACEHOLDER + body[known.end :]
+        rest = body[known.end :]
+        if _CONTINUED in rest:
+            return None
         try:
-            fields = codec.split_object(tail)
-            raws = codec.split_array(fields["messages"])
+            fields = codec.split_object(b'{"%b":[%b%b' % (_CONTINUED, _PLACEHOLDER, rest))
+            messages = fields.pop(_CONTINUED_KEY)
+            raws = codec.split_array(messages)
         except codec.MalformedJson:
             return None
-        if not raws or raws[0] != _PLACEHOLDER:
+        if not raws or raws[0] != _PLACEHOLDER or "messages" in fields:
             return None
         items = list(known.items)
         self._read_items(raws[1:], items, origin)
         self._memo.remember(origin, known.head, known, items[len(known.items) :])
-        return self._request(_head_fields(known.head) | fields, items)
+        head = {**_head_fields(known.head), "messages": messages}
+        return self._request(head | fields, items)
 
     def _parse_whole(self, body: bytes, origin: bytes) -> ParsedRequest | None:
         mended = False
         try:
             fields = codec.split_object(body)
         except codec.MalformedJson:
-            # Unpaired surrogates make strict decoders refuse the document; they are mended for
-            # reading only, at the same offsets, and the client's bytes are what is kept.
-            fields = codec.split_object(codec.mend_surrogates(body))
+            fields = _original_members(body)
             mended = True
         messages = fields.get("messages", b"")
         if messages[:1] != b"[":
             return None
-        raws = codec.split_array(messages)
-        if mended:
-            raws = _original_slices(body, messages, raws)
+        raws = _original_elements(messages) if mended else codec.split_array(messages)
         items: list[Item] = []
         self._read_items(raws, items, origin)
         if len(body) >= MIN_BODY_BYTES and not mended:
@@ -146,8 +154,13 @@ class ChatCompletions:
             tuple(items[:leading]), tuple(items[leading:]), catalogue, _requested_output(fields)
         )
         model = codec.loads(fields["model"]) if "model" in fields else None
+        output_field = next((f for f in _OUTPUT_FIELDS if f in fields), "max_tokens")
         return ParsedRequest(
-            transcript, codec.as_text(model), fields.get("stream") == b"true", fields
+            transcript,
+            codec.as_text(model),
+            fields.get("stream") == b"true",
+            output_field,
+            fields,
         )
 
     def _measure_catalogue(self, raw: bytes) -> Size:
@@ -261,11 +274,14 @@ def _text_of(part: JsonObject) -> list[str]:
 
 
 def _ordinal(items: Sequence[Item], answers: str | None) -> int | None:
+    # Counted back over all calls, so that results of two groups are never taken for each other.
     if answers is None:
         return None
+    since = 0
     for item in reversed(items):
         if answers in item.calls:
-            return item.calls.index(answers)
+            return since + len(item.calls) - item.calls.index(answers)
+        since += len(item.calls)
     return None
 
 
@@ -300,12 +316,29 @@ def _head_of(body: bytes, messages: bytes) -> bytes | None:
     return head if members and members[-1] == ("messages", b"[]") else None
 
 
-def _original_slices(body: bytes, messages: bytes, raws: Sequence[bytes]) -> list[bytes]:
+# Unpaired surrogates make strict decoders refuse the document; they are mended for reading
+# only, at the same offsets, and the client's bytes are what is kept.
+
+
+def _original_members(body: bytes) -> dict[str, bytes]:
     mended = codec.mend_surrogates(body)
-    position = mended.find(messages) + 1
-    slices = []
-    for raw in raws:
+    originals: dict[str, bytes] = {}
+    position = 0
+    for key, raw in codec.split_object(mended).items():
+        lead = _MEMBER_LEAD.match(mended, position)
+        if lead is None or not mended.startswith(raw, lead.end()):
+            raise codec.MalformedJson("a repeated member in a document with unpaired surrogates")
+        position = lead.end() + len(raw)
+        originals[key] = body[lead.end() : position]
+    return originals
+
+
+def _original_elements(array: bytes) -> list[bytes]:
+    mended = codec.mend_surrogates(array)
+    position = 1
+    originals = []
+    for raw in codec.split_array(mended):
         position = mended.find(raw, position)
-        slices.append(body[position : position + len(raw)])
+        originals.append(array[position : position + len(raw)])
         position += len(raw)
-    return slices
+    return originals

@@ -7,8 +7,10 @@ fields, call ids, reasoning, caching hints, the spelling of JSON arguments, the 
 into parts. Unknown fields count.
 """
 
+import binascii
 import hashlib
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from proxy import codec
@@ -24,7 +26,6 @@ _KINDS = {
     "tool": Kind.RESULT,
     "function": Kind.RESULT,
 }
-_STRUCTURE = frozenset({"role", "content", "tool_calls", "function_call", "tool_call_id"})
 _IGNORED = frozenset(
     {
         "annotations",
@@ -42,6 +43,7 @@ _IGNORED = frozenset(
         "thinking",
     }
 )
+_TEXT_PARTS = (None, "", "text", "input_text", "output_text")
 _ITEM_ID_PREFIXES = ("msg_", "fc_", "rs_")
 _FUNCTION_CALL = "function:"
 
@@ -197,18 +199,25 @@ def canonical(message: Message, ordinal: int | None) -> bytes:
 
     Args:
         message: the decoded message.
-        ordinal: for a result, the position of its call among the calls of its group; None when
-            no call precedes it.
+        ordinal: for a result, how many calls back its call was made; None when no call
+            precedes it.
     """
     value = message.value
     if message.content.kind is Kind.OPAQUE or not isinstance(value, dict):
         return b"opaque" + codec.canonical(value)
     role = codec.as_text(value.get("role"))
-    calls: list[Json] = [_canonical_call(c) for c in codec.as_objects(value.get("tool_calls"))]
-    if isinstance(value.get("function_call"), dict):
-        calls.append(_canonical_call({"function": value["function_call"]}))
+    structure = {"role", "content"}
+    calls: list[Json] = []
     answer: Json = None
-    if message.content.kind is Kind.RESULT:
+    if message.content.kind is Kind.ASSISTANT:
+        structure.add("tool_calls")
+        calls += [_canonical_call(c) for c in codec.as_objects(value.get("tool_calls"))]
+        if isinstance(value.get("function_call"), dict):
+            structure.add("function_call")
+            single: JsonObject = {"type": "function_call", "function": value["function_call"]}
+            calls.append(_canonical_call(single))
+    elif message.content.kind is Kind.RESULT:
+        structure |= {"tool_call_id"} if role == "tool" else set()
         answer = message.content.answers if ordinal is None else ordinal
     return codec.canonical(
         [
@@ -216,12 +225,12 @@ def canonical(message: Message, ordinal: int | None) -> bytes:
             _canonical_content(value.get("content")),
             calls,
             answer,
-            _extras(value, _STRUCTURE),
+            _extras(value, structure),
         ]
     )
 
 
-def _extras(members: Mapping[str, Json], known: frozenset[str]) -> JsonObject:
+def _extras(members: Mapping[str, Json], known: AbstractSet[str]) -> JsonObject:
     extras: JsonObject = {}
     for key, value in members.items():
         if key in known or key in _IGNORED or key.startswith("parsed"):
@@ -240,17 +249,19 @@ def _extras(members: Mapping[str, Json], known: frozenset[str]) -> JsonObject:
 
 def _canonical_call(entry: JsonObject) -> Json:
     custom = entry.get("type") == "custom"
-    body = entry.get("custom" if custom else "function")
+    holder = "custom" if custom else "function"
+    body = entry.get(holder)
     body = body if isinstance(body, dict) else {}
     key = "input" if custom else "arguments"
     argument = body.get(key)
     if isinstance(argument, str) and not custom:
         argument = _canonical_arguments(argument)
-    rest = _extras(entry, frozenset({"id", "type", "function", "custom"}))
+    rest = _extras(entry, {"id", "type", holder})
     return [
+        entry.get("type") or "function",
         codec.as_text(body.get("name")),
         argument,
-        _extras(body, frozenset({"name", key})),
+        _extras(body, {"name", key}),
         rest,
     ]
 
@@ -270,8 +281,8 @@ def _canonical_content(content: Json) -> Json:
     joined: list[Json] = []
     text = ""
     for part in codec.as_objects(content):
-        extras = _extras(part, frozenset({"type", "text"}))
-        if isinstance(part.get("text"), str) and not extras:
+        plain = part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)
+        if plain and not _extras(part, {"type", "text"}):
             text += codec.as_text(part["text"])
             continue
         if text.strip():
@@ -286,19 +297,20 @@ def _canonical_content(content: Json) -> Json:
 def _canonical_part(part: JsonObject) -> Json:
     kind = codec.as_text(part.get("type"))
     inner = part.get(kind)
-    rest = _extras(part, frozenset({"type", kind}))
+    rest = _extras(part, {"type", kind})
     if kind == "image_url":
         url = codec.as_text(inner.get("url")) if isinstance(inner, dict) else codec.as_text(inner)
         fields = inner if isinstance(inner, dict) else {}
-        more = _extras(fields, frozenset({"url", "detail"}))
+        more = _extras(fields, {"url", "detail"})
         return ["image", _canonical_data(url), rest, more]
     if isinstance(inner, dict):
         hashed: JsonObject = {
             key: _canonical_data(value) if isinstance(value, str) else value
             for key, value in inner.items()
+            if value is not None and value not in ("", [])
         }
-        return [kind, hashed, rest]
-    return [kind, inner, rest]
+        return [part.get("type"), hashed, rest]
+    return [part.get("type"), inner, rest]
 
 
 def _canonical_data(text: str) -> Json:
@@ -306,5 +318,10 @@ def _canonical_data(text: str) -> Json:
     if split is None:
         # Long bare base64 (audio, file data) is hashed to keep the canonical form small.
         return text if len(text) < 1024 else ["sha256", hashlib.sha256(text.encode()).hexdigest()]
-    data = images.decode_base64(split[1])
-    return ["data", hashlib.sha256(data or split[1].encode()).hexdigest()]
+    encoded = "".join(split[1].split())
+    try:
+        data = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4), strict_mode=True)
+    except ValueError:
+        # Not base64, for example an SVG as text: lenient decoding would skip what differs.
+        return ["text", hashlib.sha256(text.encode()).hexdigest()]
+    return ["data", hashlib.sha256(data).hexdigest()]

@@ -40,7 +40,7 @@ def decode_base64(text: str, limit: int | None = None) -> bytes:
 def dimensions(head: bytes) -> tuple[int, int]:
     """Return width and height in pixels, or (0, 0) when the header is unknown or cut."""
     try:
-        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
             return _pair(struct.unpack_from(">II", head, 16))
         if head.startswith((b"GIF87a", b"GIF89a")):
             return _pair(struct.unpack_from("<HH", head, 6))
@@ -65,7 +65,7 @@ def _webp(head: bytes) -> tuple[int, int]:
     if form == b"VP8L":
         (bits,) = struct.unpack_from("<I", head, 21)
         return (bits & 0x3FFF) + 1, ((bits >> 14) & 0x3FFF) + 1
-    if form == b"VP8X":
+    if form == b"VP8X" and len(head) >= 30:
         width = int.from_bytes(head[24:27], "little") + 1
         return width, int.from_bytes(head[27:30], "little") + 1
     return 0, 0

@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -159,9 +160,16 @@ class SqliteStore:
         """See `SessionStore.delete_session`."""
 
         def delete(db: sqlite3.Connection) -> bool:
-            known = db.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone()
+            known = db.execute("SELECT anchor FROM sessions WHERE id = ?", (session,)).fetchone()
             _delete_sessions(db, [session])
-            return known is not None
+            if known is None:
+                return False
+            db.execute(
+                "DELETE FROM struggles WHERE anchor = ?1"
+                " AND NOT EXISTS (SELECT 1 FROM sessions WHERE anchor = ?1)",
+                known,
+            )
+            return True
 
         return await self._run(lambda: self._write(delete))
 
@@ -203,6 +211,12 @@ class SqliteStore:
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path.touch(mode=0o600, exist_ok=True)
+        # Even closing a writable connection would fold a newer version's log into its file.
+        probe = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True
+        )
+        with closing(probe):
+            _refuse_newer(probe)
         db = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -233,25 +247,26 @@ class SqliteStore:
     def _find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:
         db = self._db()
         rows = db.execute(
-            "SELECT cut_digest, id FROM checkpoints WHERE anchor = ? ORDER BY created DESC LIMIT ?",
+            "SELECT cut_digest, id FROM checkpoints WHERE anchor = ?"
+            " ORDER BY created DESC, rowid DESC LIMIT ?",
             (anchor, MAX_CUTS),
         ).fetchall()
-        cuts: dict[bytes, str] = {}
+        known: dict[bytes, list[str]] = {}
         for digest, checkpoint_id in rows:
-            cuts.setdefault(digest, checkpoint_id)
-        loaded: dict[str, Checkpoint] = {}
-        corrupt = 0
-        for digest in reversed(chain):
-            if digest not in cuts:
-                continue
-            checkpoint = self._checkpoint(cuts[digest])
-            if checkpoint is not None:
-                loaded[checkpoint.id] = checkpoint
+            known.setdefault(digest, []).append(checkpoint_id)
+        unreadable = set[str]()
+        deepest = None
+        for checkpoint_id in (i for digest in reversed(chain) for i in known.get(digest, ())):
+            deepest = self._checkpoint(checkpoint_id)
+            if deepest is not None:
                 break
-            corrupt += 1
-            del cuts[digest]
+            unreadable.add(checkpoint_id)
+        # The newest of each cut that can be read, as far as they were tried.
+        cuts = {d: i for d, i in reversed(rows) if i not in unreadable}
+        loaded = {} if deepest is None else {deepest.id: deepest}
         clip_sets, damaged = self._clip_sets(anchor)
-        return AnchorState(cuts, clip_sets, self._struggle(anchor), loaded, corrupt + damaged)
+        corrupt = len(unreadable) + damaged
+        return AnchorState(cuts, clip_sets, self._struggle(anchor), loaded, corrupt)
 
     def _clip_sets(self, anchor: bytes) -> tuple[list[ClipSet], int]:
         sets, damaged = [], 0
@@ -293,6 +308,10 @@ class SqliteStore:
         rows = db.execute("SELECT id FROM sessions WHERE used < ?", (limit,)).fetchall()
         _delete_sessions(db, [row[0] for row in rows])
         db.execute("DELETE FROM struggles WHERE time < ?", (limit,))
+        db.execute(
+            "DELETE FROM events WHERE time < ? AND session NOT IN (SELECT id FROM sessions)",
+            (limit,),
+        )
         self._shrink_archive(db)
         return len(rows)
 
@@ -309,17 +328,29 @@ class SqliteStore:
             stored = db.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()[0]
 
 
-def _migrate(db: sqlite3.Connection) -> None:
+def _refuse_newer(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StoreTooNew(
             f"the store has format {version}, this program knows up to {SCHEMA_VERSION}: "
             "use a newer foldgate or another --store"
         )
+
+
+def _migrate(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
-    for number, script in enumerate(_MIGRATIONS[version:], version + 1):
-        db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
+    if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    # Asked again under the lock: another process may have been first.
+    _refuse_newer(db)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    for script in _MIGRATIONS[version:]:
+        for statement in script.split(";"):
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    db.execute("COMMIT")
 
 
 def _apply(
@@ -374,14 +405,19 @@ def _apply(
         "INSERT OR IGNORE INTO archive VALUES (?, ?, ?, ?, ?)",
         ((change.session, change.archive_id, b[3], b[0], change.time) for b in blobs),
     )
-    _insert_events(db, change.events)
+    db.executemany(
+        "INSERT INTO events (session, time, data) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+        " (SELECT 1 FROM events WHERE session = ?1 AND time = ?2 AND data = ?3)",
+        _event_rows(change.events),
+    )
 
 
 def _insert_events(db: sqlite3.Connection, events: Sequence[Event]) -> None:
-    db.executemany(
-        "INSERT INTO events (session, time, data) VALUES (?, ?, ?)",
-        ((e.session, e.time, codec.dumps(e.to_json()).decode()) for e in events if e.session),
-    )
+    db.executemany("INSERT INTO events (session, time, data) VALUES (?, ?, ?)", _event_rows(events))
+
+
+def _event_rows(events: Sequence[Event]) -> list[tuple[str, float, str]]:
+    return [(e.session, e.time, codec.dumps(e.to_json()).decode()) for e in events if e.session]
 
 
 def _delete_sessions(db: sqlite3.Connection, sessions: Sequence[str]) -> None:

@@ -96,7 +96,7 @@ _CLIPS: TypeAdapter[dict[int, Clipped]] = TypeAdapter(dict[int, Clipped])
 
 def pack(data: bytes) -> bytes:
     """Compress a stored value."""
-    return zstandard.ZstdCompressor(level=3).compress(data)
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
 
 
 def unpack(data: bytes) -> bytes:

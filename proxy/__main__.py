@@ -1,0 +1,155 @@
+"""The command line."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.codec import JsonObject
+from proxy.errors import ProxyError
+from proxy.server.serve import CannotListen, serve
+from proxy.settings import Settings, SettingsError, load_settings
+from proxy.settings.show import as_json, as_toml
+from proxy.telemetry import EventLog, EventSink, JsonLines, configure_log
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A reverse proxy for OpenAI-compatible APIs. Long conversations no longer die of a full "
+    "context window: old turns become a checkpoint, recent ones stay as they are.",
+)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Config file: TOML, or the JSON of the specification."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"foldgate {version('foldgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("serve")
+def serve_command(
+    upstream: Annotated[
+        str | None,
+        typer.Option(help="Base URL of the upstream, with or without /v1."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on (8787); 0 picks a free one.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Where session state is kept: sqlite:///PATH.")
+    ] = None,
+    config: ConfigOption = None,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Write the ready line and every event as JSON lines.")
+    ] = False,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Decide and report, but change nothing.")
+    ] = False,
+) -> None:
+    """Run the proxy until it is told to stop (SIGTERM or Ctrl-C)."""
+    overrides = _overrides(upstream, host, port, store, shadow)
+    settings = _load(config, overrides)
+    configure_log(verbose=False)
+    lines = JsonLines(sys.stdout)
+    sink: EventSink = lines if json_lines else EventLog()
+
+    def announce(line: JsonObject, text: str) -> None:
+        if json_lines:
+            lines.write(line)
+        else:
+            typer.echo(text)
+            sys.stdout.flush()
+
+    try:
+        _run(settings, sink, announce, lambda: load_settings(config, overrides))
+    except (SettingsError, CannotListen, ProxyError, OSError) as error:
+        _fail(str(error))
+
+
+@app.command("config")
+def config_command(
+    config: ConfigOption = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Write JSON instead of TOML.")
+    ] = False,
+) -> None:
+    """Show the settings in force, secrets hidden; changed ones are marked."""
+    settings = _load(config, {})
+    typer.echo(as_json(settings) if json_output else as_toml(settings))
+
+
+def _run(
+    settings: Settings,
+    sink: EventSink,
+    announce: Callable[[JsonObject, str], None],
+    reload: Callable[[], Settings],
+) -> None:
+    work = serve(settings, sink, announce, reload)
+    if sys.platform == "win32":
+        asyncio.run(work)
+        return
+    import uvloop
+
+    uvloop.run(work)
+
+
+def _overrides(
+    upstream: str | None, host: str | None, port: int | None, store: str | None, shadow: bool
+) -> dict[str, JsonObject]:
+    server: JsonObject = {}
+    if host is not None:
+        server["host"] = host
+    if port is not None:
+        server["port"] = port
+    if shadow:
+        server["shadow"] = True
+    overrides: dict[str, JsonObject] = {"server": server} if server else {}
+    if upstream is not None:
+        overrides["upstream"] = {"base_url": upstream}
+    if store is not None:
+        overrides["store"] = {"url": store}
+    return overrides
+
+
+def _load(config: Path | None, overrides: dict[str, JsonObject]) -> Settings:
+    try:
+        return load_settings(config, overrides)
+    except SettingsError as error:
+        _fail(str(error))
+        raise
+
+
+def _fail(message: str) -> None:
+    for line in message.splitlines():
+        typer.echo(f"foldgate: {line}", err=True)
+    raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

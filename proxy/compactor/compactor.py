@@ -1,0 +1,248 @@
+"""From an request request to the body that goes upstream.
+
+Find what is known of its prefix, plan, compact when a compaction is due, plan again with the
+result. Whatever goes wrong in here, the request goes on: this is the one fail-open point, and
+each use of it is counted, logged and shown in a reply header.
+"""
+
+from proxy.compaction.clip import clip_arguments, clip_texts
+from proxy.compaction.plan import (
+    Attempt,
+    Compact,
+    Decision,
+    Forward,
+    Outlook,
+    Question,
+    Refuse,
+    State,
+    Substitute,
+    plan,
+)
+from proxy.compaction.policy import Window
+from proxy.compactor.flights import Flights
+from proxy.compactor.folding import Folder
+from proxy.compactor.memory import Found, SessionMemory
+from proxy.compactor.ports import Environment, Windows
+from proxy.compactor.reports import Reporter
+from proxy.compactor.requests import Inbound, Outcome, PreparedRequest
+from proxy.compactor.runs import CompactionRuns, Landed
+from proxy.dialects.chat_completions import ChatCompletions
+from proxy.errors import InvariantBroken
+from proxy.sessions.state import Archived, Change, ClipSet
+from proxy.telemetry import (
+    COMPACTION_FAILED,
+    COMPACTION_SKIPPED,
+    CONTEXT_REDUCED,
+    EventSink,
+    log,
+)
+from proxy.upstream.routes import Route
+
+SMALL_REQUEST_TOKENS = 512
+"""A request this small fits any window, so it does not wait for the window to be known."""
+
+_MAX_STEPS = 4
+
+
+class Compactor:
+    """Handles the requests of one process."""
+
+    def __init__(
+        self,
+        dialect: ChatCompletions,
+        memory: SessionMemory,
+        folder: Folder,
+        windows: Windows,
+        sink: EventSink,
+        environment: Environment,
+    ) -> None:
+        """Take the ports; the application chooses what stands behind them."""
+        self._dialect = dialect
+        self._memory = memory
+        self._windows = windows
+        self._environment = environment
+        self._reporter = Reporter(sink, environment.now)
+        self._runs = CompactionRuns(dialect, memory, folder, windows, self._reporter, environment)
+        self._flights: Flights[Landed] = Flights()
+
+    async def handle(self, inbound: Inbound) -> Outcome:
+        """Return what to do with a request. Never raises except when cancelled."""
+        route: Route | None = None
+        try:
+            parsed = self._dialect.parse(inbound.body, inbound.origin)
+            if parsed is None:
+                return Outcome(inbound.body)
+            handling = inbound.resolve(parsed.model, parsed.output_field)
+            route = handling.route
+            # Only a stream can be kept alive with comments.
+            patience = inbound.patience if parsed.stream else None
+            request = PreparedRequest(
+                inbound.body, parsed, handling, inbound.force, inbound.shadow, patience
+            )
+            return await self._handle(request)
+        except InvariantBroken as error:
+            self._reporter.report(COMPACTION_FAILED, "", reason="invariant", detail=str(error))
+        except Exception as error:  # noqa: BLE001  -- the one fail-open point
+            # Only the type: an exception's text may quote what it failed on.
+            name = type(error).__name__
+            log().error("compactor_failed", error=name)
+            self._reporter.report(COMPACTION_FAILED, "", reason="internal", detail=name)
+        return Outcome(inbound.body, route, marks=("failed-open",))
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        await self._flights.close()
+
+    async def _handle(self, request: PreparedRequest) -> Outcome:
+        window = await self._window(request)
+        attempt = Attempt()
+        landed: Landed | None = None
+        for _ in range(_MAX_STEPS):
+            found = await self._memory.find(request.parsed.transcript)
+            decision = self._plan(request, window, found, attempt)
+            if not isinstance(decision, Compact):
+                return await self._settle(request, decision, found, landed)
+            if request.shadow:
+                self._reporter.started(decision, window, "", shadow=True)
+                return _shadow(request, decision.outlook)
+            landed = await self._compact(request, window, decision, found)
+            attempt = Attempt(
+                landed.outcome, landed.detail, attempt.by_budget or decision.reason == "budget"
+            )
+        raise AssertionError("a decision must come after the last attempt")
+
+    async def _window(self, request: PreparedRequest) -> Window:
+        known = self._windows.remembered(request.handling.route)
+        if known is not None:
+            return known
+        transcript = request.parsed.transcript
+        tokens = transcript.catalogue.tokens + sum(i.tokens for i in transcript.items)
+        if tokens + sum(i.tokens for i in transcript.instructions) <= SMALL_REQUEST_TOKENS:
+            self._windows.ask_soon(request.handling.route)
+            return Window()
+        return await self._windows.window(request.handling.route)
+
+    def _plan(
+        self, request: PreparedRequest, window: Window, found: Found, attempt: Attempt
+    ) -> Decision:
+        question = Question(
+            request.parsed.transcript,
+            request.handling.rules.policy,
+            window,
+            self._dialect.read,
+            force=request.force,
+            attempt=attempt,
+        )
+        struggle = found.struggle
+        state = State(
+            found.checkpoint,
+            found.clips,
+            struggle.attempted,
+            struggle.budget_tried,
+            cooling=struggle.cool_until > self._environment.now(),
+        )
+        return plan(question, state)
+
+    async def _settle(
+        self,
+        request: PreparedRequest,
+        decision: Forward | Substitute | Refuse,
+        found: Found,
+        landed: Landed | None,
+    ) -> Outcome:
+        outlook = decision.outlook
+        if outlook.skipped:
+            self._reporter.report(
+                COMPACTION_SKIPPED,
+                found.session,
+                reason=outlook.skipped,
+                rule=outlook.reason,
+                tokens=outlook.before.tokens,
+            )
+        if request.shadow:
+            return _shadow(request, outlook)
+        if isinstance(decision, Forward):
+            return _forwarded(request, outlook)
+        session = found.session or self._environment.new_id()
+        if decision.new_clips:
+            await self._store_clips(request, decision, found, session)
+        if isinstance(decision, Refuse):
+            return Outcome(
+                request.body,
+                request.handling.route,
+                session=session,
+                marks=_marks(found, decision, landed),
+                before=outlook.before.tokens,
+                after=outlook.after.tokens,
+                refusal=decision.message,
+            )
+        body = self._dialect.rebuild(request.parsed, decision.pieces, clip_texts, clip_arguments)
+        return Outcome(
+            body,
+            request.handling.route,
+            rewritten=True,
+            session=session,
+            marks=_marks(found, decision, landed),
+            before=outlook.before.tokens,
+            after=outlook.after.tokens,
+        )
+
+    async def _store_clips(
+        self, request: PreparedRequest, decision: Substitute | Refuse, found: Found, session: str
+    ) -> None:
+        items = request.parsed.transcript.items
+        digest = items[-1].digest
+        changed = [i for i, c in decision.clips.items() if found.clips.get(i) != c]
+        self._reporter.report(
+            CONTEXT_REDUCED,
+            session,
+            messages=len(changed),
+            tokens_before=decision.outlook.before.tokens,
+            tokens_after=decision.outlook.after.tokens,
+        )
+        in_force = found.checkpoint.id if found.checkpoint else ""
+        await self._memory.commit(
+            Change(
+                request.parsed.transcript.anchor,
+                session,
+                self._environment.now(),
+                clip_set=ClipSet(digest, in_force, session, dict(decision.clips)),
+                archive=tuple(Archived(i, items[i].raw) for i in sorted(changed)),
+                archive_id=digest.hex(),
+            )
+        )
+
+    async def _compact(
+        self, request: PreparedRequest, window: Window, compact: Compact, found: Found
+    ) -> Landed:
+        # The key is the cut, so requests that differ only behind it share one summary.
+        cut_digest = request.parsed.transcript.items[compact.cut.length - 1].digest
+        work = self._flights.join(
+            cut_digest, lambda: self._runs.run(request, window, compact, found)
+        )
+        return await (request.patience(work) if request.patience else work)
+
+
+def _forwarded(request: PreparedRequest, outlook: Outlook) -> Outcome:
+    tokens = outlook.before.tokens
+    return Outcome(request.body, request.handling.route, before=tokens, after=tokens)
+
+
+def _shadow(request: PreparedRequest, outlook: Outlook) -> Outcome:
+    tokens = outlook.before.tokens
+    route = request.handling.route
+    return Outcome(request.body, route, marks=("shadow",), before=tokens, after=tokens)
+
+
+def _marks(found: Found, decision: Substitute | Refuse, landed: Landed | None) -> tuple[str, ...]:
+    marks = []
+    new = landed.checkpoint if landed is not None else None
+    if new is not None and found.checkpoint is not None and new.id == found.checkpoint.id:
+        marks.append("compacted")
+        marks += ["extractive"] if new.extractive else []
+        marks += ["partial"] if new.partial else []
+    elif found.checkpoint is not None:
+        marks.append("reused")
+    if decision.clips:
+        marks.append("clipped")
+    return tuple(marks)

@@ -1,0 +1,57 @@
+"""Turning what the compactor does into events: ids, counts and fixed words only."""
+
+from collections.abc import Callable
+
+from proxy.codec import JsonObject
+from proxy.compaction.checkpoint import Checkpoint
+from proxy.compaction.plan import Compact
+from proxy.compaction.policy import Window
+from proxy.telemetry import COMPACTION_COMPLETED, COMPACTION_STARTED, Event, EventSink
+
+Scalar = bool | int | float | str | None
+
+
+class Reporter:
+    """Emits the compactor's events."""
+
+    def __init__(self, sink: EventSink, now: Callable[[], float]) -> None:
+        """Take the sink and the clock (seconds since the epoch)."""
+        self._sink = sink
+        self._now = now
+
+    def started(
+        self, compact: Compact, window: Window, session: str, *, shadow: bool = False
+    ) -> None:
+        self.report(
+            COMPACTION_STARTED,
+            session,
+            reason=compact.reason,
+            tokens=compact.outlook.after.tokens,
+            trigger=compact.limits.trigger,
+            window=window.tokens,
+            window_source=window.source,
+            **({"shadow": True, "expected": compact.expected_tokens} if shadow else {}),
+        )
+
+    def completed(self, checkpoint: Checkpoint, compact: Compact) -> None:
+        fields: dict[str, Scalar] = {
+            "reason": compact.reason,
+            "checkpoint": checkpoint.id,
+            "tokens_before": checkpoint.tokens_before,
+            "tokens_after": checkpoint.tokens_after,
+            "span_items": checkpoint.span_items,
+            "span_tokens": checkpoint.span_tokens,
+            "checkpoint_tokens": checkpoint.tokens,
+            "omitted": checkpoint.omitted,
+            "model": checkpoint.model,
+        }
+        if checkpoint.partial:
+            fields["partial"] = True
+            fields["advice"] = "raise compaction.max_output_tokens"
+        if checkpoint.extractive:
+            fields["extractive"] = True
+        self.report(COMPACTION_COMPLETED, checkpoint.session, **fields)
+
+    def report(self, type_: str, session: str, **fields: Scalar) -> None:
+        members: JsonObject = dict(fields)
+        self._sink.emit(Event(type_, self._now(), session, members))

@@ -1,0 +1,72 @@
+"""What goes into the compactor and what comes out of it."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from proxy.compactor.ports import Rules
+from proxy.dialects.chat_completions import ParsedRequest
+from proxy.upstream.routes import Route
+
+_T = TypeVar("_T")
+
+
+class Patience(Protocol):
+    """How a client is kept waiting while a compaction runs."""
+
+    async def __call__(self, work: Coroutine[None, None, _T], /) -> _T:
+        """Await `work` and return its result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """Where a request goes and by which rules."""
+
+    route: Route
+    summary_route: Route
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A request as it came, with everything needed to handle it."""
+
+    body: bytes = field(repr=False)
+    """Decoded from any content encoding."""
+    origin: bytes
+    """First digest of the tenant's chain."""
+    resolve: Callable[[str, str], Handling]
+    """Chooses the handling by the request's model and the output-limit field it uses."""
+    force: bool = False
+    shadow: bool = False
+    patience: Patience | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request, read, with the handling chosen for its model."""
+
+    body: bytes = field(repr=False)
+    parsed: ParsedRequest
+    handling: Handling
+    force: bool
+    shadow: bool
+    patience: Patience | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to send upstream, or the refusal, and what to tell the client."""
+
+    body: bytes = field(repr=False)
+    route: Route | None = None
+    """None when the request is none of ours: it goes to the default upstream as it came."""
+    rewritten: bool = False
+    session: str = ""
+    marks: tuple[str, ...] = ()
+    """Words of the ``x-foldgate-compaction`` header; empty means ``none``."""
+    before: int = 0
+    after: int = 0
+    refusal: str = ""
+    """Message of the 400 to answer with instead of asking the upstream."""

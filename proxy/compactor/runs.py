@@ -1,0 +1,160 @@
+"""Carrying out one compaction: fold, check the gain, commit, report."""
+
+from dataclasses import dataclass, replace
+
+from proxy.compaction.checkpoint import Checkpoint
+from proxy.compaction.choice import gains
+from proxy.compaction.plan import Compact
+from proxy.compaction.policy import Window
+from proxy.compactor.folding import Folder, FoldJob
+from proxy.compactor.memory import Found, SessionMemory
+from proxy.compactor.ports import Environment, Windows
+from proxy.compactor.reports import Reporter
+from proxy.compactor.requests import PreparedRequest
+from proxy.dialects.chat_completions import ChatCompletions
+from proxy.errors import SummaryFailed
+from proxy.sessions.state import COOL_AFTER_FAILURES, Archived, Change, Struggle
+from proxy.telemetry import COMPACTION_FAILED, COMPACTION_SKIPPED
+
+COOL_SECONDS = 30.0
+MAX_COOL_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """How a compaction ended, for everybody who waited for it."""
+
+    outcome: str
+    detail: str = ""
+    checkpoint: Checkpoint | None = None
+
+
+class CompactionRuns:
+    """Carries out compactions for the compactor."""
+
+    def __init__(
+        self,
+        dialect: ChatCompletions,
+        memory: SessionMemory,
+        folder: Folder,
+        windows: Windows,
+        reporter: Reporter,
+        environment: Environment,
+    ) -> None:
+        """Take the ports."""
+        self._dialect = dialect
+        self._memory = memory
+        self._folder = folder
+        self._windows = windows
+        self._reporter = reporter
+        self._environment = environment
+
+    async def run(
+        self, request: PreparedRequest, window: Window, compact: Compact, found: Found
+    ) -> Landed:
+        session = found.session or self._environment.new_id()
+        self._reporter.started(compact, window, session)
+        summary_window = window
+        if request.handling.summary_route is not request.handling.route:
+            summary_window = await self._windows.window(request.handling.summary_route)
+        anchor = request.parsed.transcript.anchor
+        job = FoldJob(
+            request.parsed.transcript,
+            compact,
+            await self._written_by_a_model(anchor, found.checkpoint),
+            found.checkpoint,
+            session,
+            request.handling.summary_route,
+            summary_window,
+            request.handling.rules,
+            self._dialect.read,
+        )
+        try:
+            folded = await self._folder.fold(job)
+        except SummaryFailed as error:
+            self._reporter.report(
+                COMPACTION_FAILED, session, reason=error.reason, detail=error.detail
+            )
+            struggle = self._after(found.struggle, compact)
+            await self._note_attempt(request, compact, found, struggle)
+            return Landed("failed", error.reason)
+        checkpoint = folded.checkpoint
+        if folded.failure and folded.failure != "cooldown":
+            self._reporter.report(
+                COMPACTION_FAILED, session, reason=folded.failure, detail=folded.detail
+            )
+        fit = compact.limits.fit
+        if compact.reason != "budget" and not gains(
+            checkpoint.tokens_before, checkpoint.tokens_after, fit
+        ):
+            self._reporter.report(
+                COMPACTION_SKIPPED, session, reason="no_gain", rule=compact.reason
+            )
+            await self._note_attempt(request, compact, found, found.struggle)
+            return Landed("skipped", "no_gain")
+        await self._store_checkpoint(request, compact, found, checkpoint, bool(folded.failure))
+        self._reporter.completed(checkpoint, compact)
+        return Landed("completed", folded.failure, checkpoint)
+
+    async def _written_by_a_model(
+        self, anchor: bytes, checkpoint: Checkpoint | None
+    ) -> Checkpoint | None:
+        while checkpoint is not None and checkpoint.extractive:
+            parent = checkpoint.parent
+            checkpoint = await self._memory.checkpoint(anchor, parent) if parent else None
+        return checkpoint
+
+    async def _store_checkpoint(
+        self,
+        request: PreparedRequest,
+        compact: Compact,
+        found: Found,
+        checkpoint: Checkpoint,
+        summary_failed: bool,
+    ) -> None:
+        transcript = request.parsed.transcript
+        known = set(range(found.checkpoint.cut_length)) if found.checkpoint else set[int]()
+        if found.checkpoint is not None:
+            stayed = {*found.checkpoint.kept, *found.checkpoint.front, *found.checkpoint.pinned}
+            known -= stayed
+        archive = tuple(
+            Archived(i, transcript.items[i].raw) for i in compact.cut.replaced() if i not in known
+        )
+        struggle = self._after(found.struggle, compact) if summary_failed else Struggle()
+        await self._memory.commit(
+            Change(
+                transcript.anchor,
+                checkpoint.session,
+                self._environment.now(),
+                checkpoint=checkpoint,
+                struggle=struggle if struggle != found.struggle else None,
+                archive=archive,
+                archive_id=checkpoint.id,
+            )
+        )
+
+    async def _note_attempt(
+        self, request: PreparedRequest, compact: Compact, found: Found, struggle: Struggle
+    ) -> None:
+        struggle = replace(struggle, attempted=compact.frontier)
+        if compact.reason == "budget":
+            last = request.parsed.transcript.items[-1].digest
+            struggle = replace(struggle, budget_tried=last)
+        await self._memory.commit(
+            Change(
+                request.parsed.transcript.anchor,
+                found.session,
+                self._environment.now(),
+                struggle=struggle,
+            )
+        )
+
+    def _after(self, struggle: Struggle, compact: Compact) -> Struggle:
+        if compact.extractive_only:
+            return struggle
+        failures = struggle.failures + 1
+        cool_until = struggle.cool_until
+        if failures >= COOL_AFTER_FAILURES:
+            pause = COOL_SECONDS * 2.0 ** min(failures - COOL_AFTER_FAILURES, 10)
+            cool_until = self._environment.now() + min(MAX_COOL_SECONDS, pause)
+        return replace(struggle, failures=failures, cool_until=cool_until)

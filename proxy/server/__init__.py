@@ -1,0 +1,1 @@
+"""The listening side: aiohttp handlers, relay and the composition root."""

@@ -1,0 +1,164 @@
+"""The composition root: which adapter stands behind each port, and how long each lives."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from proxy.compaction import fingerprint, measure
+from proxy.compactor.compactor import Compactor
+from proxy.compactor.folding import Folder
+from proxy.compactor.memory import SessionMemory
+from proxy.compactor.ports import Environment
+from proxy.dialects.chat_completions import Annotators, ChatCompletions
+from proxy.dialects.memo import PrefixMemo
+from proxy.errors import StoreError
+from proxy.server.events import StoredEvents
+from proxy.server.gate import Gate
+from proxy.server.handlers import Gateway
+from proxy.server.tasks import Tasks
+from proxy.server.tenancy import Tenancy, is_loopback
+from proxy.sessions.sqlite_store import SqliteStore
+from proxy.settings import Settings
+from proxy.telemetry import EventSink, Fanout, log
+from proxy.upstream.client import TransportOptions, UpstreamClient
+from proxy.upstream.summarizer import SummaryTimes, UpstreamSummarizer
+from proxy.upstream.windows import WindowProbe
+
+FLUSH_SECONDS = 5.0
+EXPIRE_SECONDS = 3600.0
+DAY_SECONDS = 86_400.0
+
+GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+WINDOWS: web.AppKey[WindowProbe] = web.AppKey("windows", WindowProbe)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What lives as long as the application."""
+
+    store: SqliteStore
+    client: UpstreamClient
+    events: StoredEvents
+    memory: SessionMemory
+    windows: WindowProbe
+    compactor: Compactor
+    tasks: Tasks
+    gateway: Gateway
+
+
+def build_app(settings: Settings, sink: EventSink) -> web.Application:
+    """Build the application.
+
+    Raises:
+        SettingsError: when the settings cannot be used, for example without an upstream.
+    """
+    gate = Gate(settings)
+    # Body limits are ours: larger bodies are streamed through, not refused.
+    app = web.Application(client_max_size=0)
+
+    async def lifetime(app: web.Application) -> AsyncIterator[None]:
+        parts = await _open(settings, gate, sink)
+        app[GATEWAY] = parts.gateway
+        app[WINDOWS] = parts.windows
+        parts.tasks.start(parts.events.run())
+        parts.tasks.start(_housekeeping(parts))
+        yield
+        await _close(parts)
+
+    app.cleanup_ctx.append(lifetime)
+    app.router.add_route("*", "/{path:.*}", _handle)
+    app.on_response_prepare.append(_strip_added_headers)
+    return app
+
+
+async def _handle(request: web.Request) -> web.StreamResponse:
+    return await request.app[GATEWAY].handle(request)
+
+
+async def _strip_added_headers(_: web.Request, response: web.StreamResponse) -> None:
+    # aiohttp signs every reply; a transparent proxy does not.
+    headers = response.headers
+    if headers.get("Server", "").startswith("Python/"):
+        del headers["Server"]
+
+
+async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
+    store = SqliteStore(
+        Path(settings.store.url.removeprefix("sqlite:///")),
+        retention_seconds=settings.store.session_days * DAY_SECONDS,
+        archive_bytes=settings.store.archive_bytes,
+    )
+    await store.open()
+    events = StoredEvents(store)
+    sinks = Fanout((sink, events))
+    upstream, compaction = settings.upstream, settings.compaction
+    client = UpstreamClient(
+        TransportOptions(
+            upstream.connect_seconds, upstream.idle_seconds, upstream.ca_file, upstream.http_proxy
+        )
+    )
+    environment = Environment(time.time, lambda: secrets.token_hex(8))
+    memory = SessionMemory(store, sinks, time.time)
+    windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
+    compactor = Compactor(
+        ChatCompletions(
+            Annotators(measure.size_of, fingerprint.extend, measure.text_size),
+            PrefixMemo(settings.server.memo_bytes),
+        ),
+        memory,
+        Folder(
+            UpstreamSummarizer(
+                client, SummaryTimes(compaction.first_byte_seconds, compaction.idle_seconds)
+            ),
+            environment,
+            compaction.concurrency,
+        ),
+        windows,
+        sinks,
+        environment,
+    )
+    tasks = Tasks()
+    tenancy = await _tenancy(settings, store)
+    gateway = Gateway(gate, client, compactor, memory, tenancy, tasks)
+    return Parts(store, client, events, memory, windows, compactor, tasks, gateway)
+
+
+async def _tenancy(settings: Settings, store: SqliteStore) -> Tenancy:
+    tenancy = settings.tenancy
+    source = tenancy.source
+    if source == "auto":
+        source = "fixed" if is_loopback(settings.server.host) else "credential"
+    if tenancy.key is not None:
+        key = tenancy.key.get_secret_value().encode()
+    else:
+        key = await store.secret("tenancy")
+    return Tenancy(source, key, tenancy.header, tenancy.trusted_proxies)
+
+
+async def _housekeeping(parts: Parts) -> None:
+    expire_at = 0.0
+    while True:
+        await parts.memory.flush()
+        await parts.events.flush()
+        if time.monotonic() >= expire_at:
+            expire_at = time.monotonic() + EXPIRE_SECONDS
+            try:
+                await parts.store.expire(time.time())
+            except StoreError as error:
+                log().warning("expiry_failed", reason=str(error))
+        await asyncio.sleep(FLUSH_SECONDS)
+
+
+async def _close(parts: Parts) -> None:
+    await parts.tasks.close()
+    await parts.compactor.close()
+    await parts.windows.close()
+    await parts.memory.flush()
+    await parts.events.flush()
+    await parts.client.close()
+    await parts.store.close()

@@ -1,0 +1,45 @@
+"""Keeping events with their sessions, behind the requests that caused them."""
+
+import asyncio
+from collections import deque
+
+from proxy.errors import StoreError
+from proxy.sessions.store import SessionStore
+from proxy.telemetry import Event
+
+MAX_WAITING = 1000
+
+
+class StoredEvents:
+    """A sink that stores events in the background; when it cannot, the oldest are dropped."""
+
+    def __init__(self, store: SessionStore) -> None:
+        """Take the store."""
+        self._store = store
+        self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
+        self._arrived = asyncio.Event()
+
+    def emit(self, event: Event) -> None:
+        """Take one event."""
+        if event.session:
+            self._waiting.append(event)
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Store events as they arrive, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Store what waits; on a failing store it goes on waiting."""
+        batch = list(self._waiting)
+        if not batch:
+            return
+        try:
+            await self._store.append_events(batch)
+        except StoreError:
+            return
+        for _ in batch:
+            self._waiting.popleft()

@@ -1,0 +1,95 @@
+"""Which upstream, credential and rules a request is handled by: settings, made ready for use."""
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from multidict import CIMultiDict
+
+from proxy.compactor.ports import Rules
+from proxy.compactor.requests import Handling
+from proxy.settings import Profile, Settings, SettingsError, key_of
+from proxy.upstream.headers import with_credential
+from proxy.upstream.routes import Base, Route
+
+
+class Gate:
+    """The settings of one moment; a reload makes a new one."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Resolve keys and prompt file.
+
+        Raises:
+            SettingsError: when no upstream is named or a key variable is not set.
+        """
+        if settings.upstream.base_url is None:
+            raise SettingsError(
+                "upstream.base_url: name the upstream, for example "
+                "--upstream http://127.0.0.1:8080/v1"
+            )
+        self.settings = settings
+        self.base = Base.of(settings.upstream.base_url)
+        key = key_of(settings.upstream.key_variable, "upstream.key_variable")
+        self._key = key.get_secret_value() if key else None
+        prompt = settings.compaction.prompt_file
+        self._instruction = prompt.read_text("utf-8") if prompt else None
+        self._profiles = tuple(_Prepared(profile, self) for profile in settings.profiles)
+        self._default_rules = self._rules(None)
+        self._profile_of = lru_cache(maxsize=1024)(self._find_profile)
+
+    def _rules(self, profile: Profile | None) -> Rules:
+        compaction = self.settings.compaction
+        return Rules(
+            self.settings.policy(profile),
+            (profile.fallback if profile and profile.fallback else compaction.fallback),
+            compaction.deadline_seconds,
+            self._instruction,
+        )
+
+    def _find_profile(self, model: str) -> "_Prepared | None":
+        return next((p for p in self._profiles if fnmatchcase(model, p.profile.model)), None)
+
+    def default_headers(self, headers: CIMultiDict[str]) -> CIMultiDict[str]:
+        """Return the headers for the default upstream."""
+        return headers if self._key is None else with_credential(headers, self._key)
+
+    def handling(self, model: str, headers: CIMultiDict[str], output_field: str) -> Handling:
+        """Choose where a request for `model` goes and where its summaries come from."""
+        route, prepared = self._route(model, headers, output_field)
+        rules = prepared.rules if prepared else self._default_rules
+        summarizer = self.settings.compaction.summarizer
+        if summarizer is None or summarizer == model:
+            return Handling(route, route, rules)
+        summary_route, _ = self._route(summarizer, headers, "max_tokens")
+        return Handling(route, summary_route, rules)
+
+    def _route(
+        self, model: str, headers: CIMultiDict[str], output_field: str
+    ) -> "tuple[Route, _Prepared | None]":
+        prepared = self._profile_of(model)
+        window = self.settings.upstream.context_window
+        if prepared is None:
+            return Route(
+                self.base, model, self.default_headers(headers), window, output_field
+            ), None
+        window = prepared.profile.context_window or window
+        if prepared.base is None and prepared.key is None:
+            sent = self.default_headers(headers)
+        else:
+            # A credential never goes to another upstream than its own.
+            sent = with_credential(headers.copy(), prepared.key or "")
+        return Route(prepared.base or self.base, model, sent, window, output_field), prepared
+
+    def rules_for(self, profile: Profile) -> Rules:
+        """Return the rules of a profile."""
+        return self._rules(profile)
+
+
+class _Prepared:
+    """A profile with its base URL read and its key resolved."""
+
+    def __init__(self, profile: Profile, gate: Gate) -> None:
+        self.profile = profile
+        self.base = Base.of(profile.base_url) if profile.base_url else None
+        key = key_of(profile.key_variable, f"profiles ({profile.model}) key_variable")
+        self.key = key.get_secret_value() if key else None
+        self.rules = gate.rules_for(profile)

@@ -1,0 +1,189 @@
+"""What happens to an HTTP request: ours, compacted, or passed through."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from proxy.compactor.compactor import Compactor
+from proxy.compactor.memory import SessionMemory
+from proxy.compactor.requests import Inbound, Outcome
+from proxy.dialects import chat_completions
+from proxy.errors import ContextBudgetExceeded, UpstreamError
+from proxy.server import error_responses, health
+from proxy.server.bodies import Body, read_body, stream_body
+from proxy.server.gate import Gate
+from proxy.server.relay import EarlyStream, relay
+from proxy.server.tasks import Tasks
+from proxy.server.tenancy import Tenancy
+from proxy.upstream.client import UpstreamClient
+from proxy.upstream.headers import request_headers
+
+OWN_PAGES = "/_foldgate/"
+_CHAT_PATH = "/chat/completions"
+
+
+class Gateway:
+    """Handles every request; one per process."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        client: UpstreamClient,
+        compactor: Compactor,
+        memory: SessionMemory,
+        tenancy: Tenancy,
+        tasks: Tasks,
+    ) -> None:
+        """Take the parts; `gate` is replaced on a reload."""
+        self.gate = gate
+        self.draining = False
+        self.running = 0
+        self._idle = asyncio.Event()
+        self._client = client
+        self._compactor = compactor
+        self._memory = memory
+        self._tenancy = tenancy
+        self._tasks = tasks
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        path = request.rel_url.raw_path
+        if path.startswith(OWN_PAGES):
+            return health.page(self.gate.settings, self._memory, path, draining=self.draining)
+        if self.draining:
+            return error_responses.error_response(
+                503,
+                "Foldgate is shutting down; send the request again.",
+                "server_error",
+                "shutting_down",
+                {"Retry-After": "5", "Connection": "close"},
+            )
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return error_responses.error_response(
+                426,
+                "WebSocket is not supported here; use HTTP.",
+                "invalid_request_error",
+                "upgrade_not_supported",
+                error_responses.NO_RETRY,
+            )
+        self.running += 1
+        try:
+            if request.method == "POST" and path.endswith(_CHAT_PATH):
+                return await self._chat(request)
+            body = stream_body(request) if request.body_exists else None
+            return await self._pass(request, body)
+        except UpstreamError as error:
+            return error_responses.of_error(error)
+        finally:
+            self.running -= 1
+            if not self.running:
+                self._idle.set()
+
+    async def drain(self) -> None:
+        """Refuse new requests and wait until the running ones are done."""
+        self.draining = True
+        while self.running:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def _pass(
+        self, request: web.Request, body: bytes | AsyncIterator[bytes] | None
+    ) -> web.StreamResponse:
+        gate = self.gate
+        headers = gate.default_headers(request_headers(request.headers))
+        if isinstance(body, bytes):
+            headers.popall("Content-Length", None)
+        url = gate.base.resolve(request.raw_path)
+        async with self._client.send(request.method, url, headers, body) as reply:
+            return await relay(request, reply, {})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        gate = self.gate
+        settings = gate.settings.server
+        body = await read_body(request, settings.max_body_bytes)
+        if not isinstance(body, Body):
+            return await self._pass(request, body)
+        bypassed = "bypass" in settings.request_headers and "x-foldgate-bypass" in request.headers
+        if body.decoded is None or bypassed:
+            return await self._pass(request, body.raw)
+        headers = request_headers(request.headers)
+        headers.popall("Content-Length", None)
+        early = EarlyStream(request, settings.keepalive_seconds)
+        outcome = await self._compactor.handle(
+            self._inbound(request, gate, body.decoded, headers, early)
+        )
+        if outcome.route is None:
+            return await self._pass(request, body.raw)
+        if outcome.refusal:
+            return await self._refuse(request, outcome, early)
+        return await self._send(request, outcome, body, early)
+
+    def _inbound(
+        self,
+        request: web.Request,
+        gate: Gate,
+        body: bytes,
+        headers: CIMultiDict[str],
+        early: EarlyStream,
+    ) -> Inbound:
+        settings = gate.settings.server
+        asked = request.headers.get("x-foldgate-compact", "").lower()
+        return Inbound(
+            body,
+            self._tenancy.origin(request.headers, request.remote, chat_completions.NAME),
+            lambda model, output_field: gate.handling(model, headers, output_field),
+            force="compact" in settings.request_headers and asked == "force",
+            shadow=settings.shadow,
+            patience=early,
+        )
+
+    async def _send(
+        self, request: web.Request, outcome: Outcome, body: Body, early: EarlyStream
+    ) -> web.StreamResponse:
+        route = outcome.route
+        if route is None:
+            raise RuntimeError("only a handled request has a route")
+        headers = route.headers
+        sent = body.raw
+        if outcome.rewritten:
+            sent = outcome.body
+            headers = headers.copy()
+            headers.popall("Content-Encoding", None)
+        if early.response is not None:
+            # The head went out without a content encoding, so the reply must have none.
+            headers = headers.copy()
+            headers["Accept-Encoding"] = "identity"
+        url = route.base.resolve(request.raw_path)
+        if outcome.session and self._memory.needs_touch(outcome.session):
+            self._tasks.start(self._memory.touch(outcome.session))
+        try:
+            async with self._client.send("POST", url, headers, sent) as reply:
+                if early.response is not None:
+                    return await early.finish(reply)
+                return await relay(request, reply, self._reply_headers(outcome))
+        except UpstreamError as error:
+            if early.response is None:
+                raise
+            return await early.fail(error_responses.envelope(str(error), error.type, error.code))
+
+    async def _refuse(
+        self, request: web.Request, outcome: Outcome, early: EarlyStream
+    ) -> web.StreamResponse:
+        error = ContextBudgetExceeded(outcome.refusal)
+        if early.response is not None:
+            return await early.fail(error_responses.envelope(str(error), error.type, error.code))
+        headers = {**error_responses.NO_RETRY, **self._reply_headers(outcome)}
+        return error_responses.of_error(error, headers)
+
+    def _reply_headers(self, outcome: Outcome) -> dict[str, str]:
+        if not self.gate.settings.server.reply_headers:
+            return {}
+        headers = {
+            "x-foldgate-compaction": ", ".join(outcome.marks) or "none",
+            "x-foldgate-tokens": f"before={outcome.before}, after={outcome.after}",
+        }
+        if outcome.session:
+            headers["x-foldgate-session"] = outcome.session
+        return headers

@@ -1,0 +1,143 @@
+"""Passing a reply on: chunk by chunk, byte for byte.
+
+A reply that breaks off upstream must not look complete to the client, since SDKs take a clean
+end of a stream for the end of the answer: its connection is broken off too.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from proxy import codec
+from proxy.codec import JsonObject
+from proxy.server.error_responses import envelope, stream_error
+from proxy.upstream.headers import reply_headers
+
+WHOLE_REPLY_BYTES = 1024 * 1024
+"""A reply of known length up to this is read and written in one piece."""
+
+_T = TypeVar("_T")
+
+
+async def relay(
+    request: web.Request, reply: aiohttp.ClientResponse, extra: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send an upstream's reply to the client."""
+    headers = reply_headers(reply.headers)
+    headers.update(extra)
+    length = reply.headers.get("Content-Length", "")
+    if length.isdecimal() and int(length) <= WHOLE_REPLY_BYTES and request.method != "HEAD":
+        try:
+            body = await reply.read()
+        except (aiohttp.ClientError, TimeoutError):
+            return broken_off(request)
+        return web.Response(
+            status=reply.status, reason=reply.reason, headers=headers, body=body or None
+        )
+    response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
+    await response.prepare(request)
+    return await copy_body(request, reply, response)
+
+
+async def copy_body(
+    request: web.Request, reply: aiohttp.ClientResponse, response: web.StreamResponse
+) -> web.StreamResponse:
+    """Copy what is left of a reply into a response that was begun."""
+    try:
+        async for chunk in reply.content.iter_any():
+            await response.write(chunk)
+    except (aiohttp.ClientError, TimeoutError):
+        break_off(request)
+        return response
+    await response.write_eof()
+    return response
+
+
+def break_off(request: web.Request) -> None:
+    """Cut the client's connection without ending the reply properly."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def broken_off(request: web.Request) -> web.Response:
+    """Cut the connection; the response returned goes nowhere."""
+    break_off(request)
+    return web.Response(status=502)
+
+
+class EarlyStream:
+    """Keeps a streaming client company while a compaction runs.
+
+    Nothing is sent for the first `seconds`, so that errors still get a real status. Then the
+    stream begins with comments, which every SDK passes over.
+    """
+
+    def __init__(self, request: web.Request, seconds: float) -> None:
+        """Prepare for one request; `seconds` is the silence that a client is left in."""
+        self._request = request
+        self._seconds = seconds
+        self.response: web.StreamResponse | None = None
+
+    async def __call__(self, work: Coroutine[None, None, _T], /) -> _T:
+        """Await `work`, sending a comment each time the silence gets too long."""
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            while True:
+                done, _ = await asyncio.wait({task}, timeout=self._seconds)
+                if done:
+                    return task.result()
+                await self._comment()
+        finally:
+            task.cancel()
+
+    async def _comment(self) -> None:
+        # A client that has gone is noticed by the server, which cancels the handler.
+        try:
+            if self.response is None:
+                response = web.StreamResponse(
+                    headers={
+                        "Content-Type": "text/event-stream",
+                        "Cache-Control": "no-cache",
+                        "x-foldgate-compaction": "running",
+                    }
+                )
+                await response.prepare(self._request)
+                self.response = response
+            await self.response.write(b": compacting\n\n")
+        except ConnectionError:
+            return
+
+    async def finish(self, reply: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Continue the stream with the upstream's reply, whatever that turned out to be."""
+        response = self._begun()
+        if reply.status == 200 and reply.content_type == "text/event-stream":
+            return await copy_body(self._request, reply, response)
+        return await self.fail(_error_of(reply.status, await reply.read()))
+
+    async def fail(self, error: JsonObject) -> web.StreamResponse:
+        """End the stream with an error event."""
+        response = self._begun()
+        await response.write(stream_error(error))
+        await response.write_eof()
+        return response
+
+    def _begun(self) -> web.StreamResponse:
+        if self.response is None:
+            raise RuntimeError("the stream was not begun")
+        return self.response
+
+
+def _error_of(status: int, body: bytes) -> JsonObject:
+    try:
+        document = codec.loads(body)
+    except codec.MalformedJson:
+        document = None
+    if isinstance(document, dict) and document.get("error"):
+        return {"error": document["error"]}
+    if status == 200:
+        message = "The upstream answered a streaming request without a stream."
+        return envelope(message, "upstream_error", "no_stream")
+    return envelope(f"The upstream answered with HTTP {status}.", "upstream_error", None)

@@ -1,0 +1,160 @@
+"""Running the server: ready line, reload, drain."""
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from proxy.codec import JsonObject
+from proxy.compaction.policy import Window
+from proxy.server.app import GATEWAY, WINDOWS, build_app
+from proxy.server.gate import Gate
+from proxy.server.handlers import Gateway
+from proxy.settings import Settings, SettingsError
+from proxy.telemetry import EVENT_SCHEMA, EventSink, log
+from proxy.upstream.routes import Route
+
+_HEADER_BYTES = 64 * 1024
+_MAX_HEADERS = 512
+_GEN2_THRESHOLD = 100
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on; the text says what to do."""
+
+
+async def serve(
+    settings: Settings,
+    sink: EventSink,
+    announce: Callable[[JsonObject, str], None],
+    reload: Callable[[], Settings],
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    Args:
+        settings: what to serve with.
+        sink: where events go.
+        announce: called once when ready, with the line as JSON and as text.
+        reload: reads the settings again, for SIGHUP.
+
+    Raises:
+        CannotListen: when the port is taken or the address is not ours.
+        SettingsError, StoreError: when the parts cannot be set up.
+    """
+    app = build_app(settings, sink)
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        auto_decompress=False,
+        max_line_size=_HEADER_BYTES,
+        max_field_size=_HEADER_BYTES,
+        max_headers=_MAX_HEADERS,
+    )
+    await runner.setup()
+    try:
+        port = await _listen(runner, settings)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        gateway = app[GATEWAY]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: _reload(gateway, reload))
+        announce(*await _ready(app, settings, port))
+        # What lives now lives for good; large bodies should not make it be walked again.
+        gc.collect()
+        gc.freeze()
+        first, second, _ = gc.get_threshold()
+        gc.set_threshold(first, second, _GEN2_THRESHOLD)
+        await stop.wait()
+        await _drain(gateway, settings.server.drain_seconds)
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> int:
+    host, port = settings.server.host, settings.server.port
+    site = web.TCPSite(runner, host, port, backlog=1024)
+    try:
+        await site.start()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CannotListen(
+            f"cannot listen on {host}:{port} ({reason}): choose another --port "
+            "(0 picks a free one) or --host"
+        ) from None
+    address = runner.addresses[0]
+    return int(address[1])
+
+
+async def _ready(app: web.Application, settings: Settings, port: int) -> tuple[JsonObject, str]:
+    gate = app[GATEWAY].gate
+    headers: CIMultiDict[str] = CIMultiDict()
+    route = Route(gate.base, "", gate.default_headers(headers), settings.upstream.context_window)
+    window = await app[WINDOWS].window(route)
+    host = settings.server.host
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    line: JsonObject = {
+        "schema": EVENT_SCHEMA,
+        "type": "listening",
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "url": url,
+        "upstream": gate.base.url,
+        "store": settings.store.url,
+        "window": window.tokens,
+        "window_source": window.source,
+        "shadow": settings.server.shadow,
+    }
+    shadow = ", shadow: nothing is changed" if settings.server.shadow else ""
+    text = (
+        f"foldgate listening on {url} -> {gate.base.url} "
+        f"(store {settings.store.url}, window {_describe(window)}{shadow})"
+    )
+    return line, text
+
+
+def _describe(window: Window) -> str:
+    return "unknown" if window.tokens is None else f"{window.tokens} from {window.source}"
+
+
+def _reload(gateway: Gateway, reload: Callable[[], Settings]) -> None:
+    old = gateway.gate.settings
+    try:
+        new = reload()
+        gate = Gate(new)
+    except (SettingsError, OSError) as error:
+        log().error("reload_refused", reason=str(error))
+        return
+    fixed = [
+        f"{section}.{key}"
+        for section, key in (
+            ("server", "host"),
+            ("server", "port"),
+            ("server", "memo_bytes"),
+            ("store", "url"),
+            ("upstream", "ca_file"),
+            ("upstream", "http_proxy"),
+            ("upstream", "connect_seconds"),
+            ("upstream", "idle_seconds"),
+            ("tenancy", "source"),
+        )
+        if getattr(getattr(old, section), key) != getattr(getattr(new, section), key)
+    ]
+    if fixed:
+        log().warning("reload_needs_restart", settings=", ".join(fixed))
+    gateway.gate = gate
+    log().info("reloaded")
+
+
+async def _drain(gateway: Gateway, seconds: float) -> None:
+    if gateway.running:
+        log().info("draining", running=gateway.running)
+    try:
+        async with asyncio.timeout(seconds):
+            await gateway.drain()
+    except TimeoutError:
+        log().warning("drain_cut_short", running=gateway.running)

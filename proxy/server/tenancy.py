@@ -1,0 +1,71 @@
+"""Whose conversation a request belongs to.
+
+A tenant is a keyed hash of the caller's credential (or of what a trusted proxy says), so that
+nobody's state is ever found by anybody else and no credential is stored.
+"""
+
+import hmac
+from collections.abc import Mapping
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from proxy.compaction import fingerprint
+
+_CREDENTIAL_HEADERS = ("Authorization", "api-key", "x-api-key")
+
+
+class Tenancy:
+    """Finds the tenant of a request."""
+
+    def __init__(
+        self,
+        source: str,
+        key: bytes,
+        header: str = "",
+        trusted: tuple[IPv4Network | IPv6Network, ...] = (),
+    ) -> None:
+        """Take a resolved source: ``fixed``, ``credential`` or ``header``."""
+        self._source = source
+        self._key = key
+        self._header = header
+        self._trusted = trusted
+        self._origin_of = lru_cache(maxsize=4096)(self._origin)
+
+    def origin(self, headers: Mapping[str, str], remote: str | None, dialect: str) -> bytes:
+        """Return the first digest of the caller's conversations.
+
+        A tenant header from an address that is not trusted is not believed; such a caller is
+        told apart by its credential.
+        """
+        if self._source == "fixed":
+            return self._origin_of("fixed", dialect)
+        if self._source == "header" and self._believes(remote):
+            named = headers.get(self._header)
+            if named:
+                return self._origin_of(f"header:{named}", dialect)
+        for name in _CREDENTIAL_HEADERS:
+            credential = headers.get(name)
+            if credential:
+                return self._origin_of(f"credential:{credential}", dialect)
+        return self._origin_of("anonymous", dialect)
+
+    def _believes(self, remote: str | None) -> bool:
+        try:
+            address = ip_address(remote or "")
+        except ValueError:
+            return False
+        return any(address in network for network in self._trusted)
+
+    def _origin(self, name: str, dialect: str) -> bytes:
+        tenant = hmac.new(self._key, name.encode("utf-8", "replace"), "sha256").hexdigest()
+        return fingerprint.origin(tenant, dialect)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address to listen on reaches this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

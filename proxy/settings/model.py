@@ -1,0 +1,273 @@
+"""Every setting with its type, bounds, default and description.
+
+The README table and `config/foldgate.example.toml` are checked against this model by a test.
+"""
+
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from proxy.compaction.policy import CompactionPolicy
+
+PREFIX = "FOLDGATE_"
+MIB = 1024 * 1024
+
+
+def default_store_url() -> str:
+    """Return the URL of the embedded store in the user's data folder."""
+    folder = platformdirs.user_data_path("foldgate", appauthor=False)
+    return f"sqlite:///{folder / 'foldgate.db'}"
+
+
+def _http_url(value: str) -> str:
+    scheme, _, rest = value.partition("://")
+    if scheme not in {"http", "https"} or not rest.strip("/"):
+        raise ValueError("must be an http:// or https:// URL with a host")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("must not hold a user name or password; use key_variable")
+    return value.rstrip("/")
+
+
+def _store_url(value: str) -> str:
+    if not value.startswith("sqlite:///") or value == "sqlite:///":
+        raise ValueError("must be sqlite:///PATH (Redis comes with a later version)")
+    return value
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+Fraction = Annotated[float, Field(ge=0.1, le=0.99)]
+Target = Annotated[float, Field(ge=0.1, le=0.8)]
+Turns = Annotated[int, Field(ge=0, le=20)]
+OutputTokens = Annotated[int, Field(ge=256, le=200_000)]
+ContextChars = Annotated[int, Field(ge=8000)]
+Tokens = Annotated[int, Field(ge=256)]
+Seconds = Annotated[float, Field(gt=0)]
+Fallback = Literal["extractive", "none"]
+
+
+class Section(BaseModel):
+    """A group of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(Section):
+    """The listening side."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8787, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    max_body_bytes: int = Field(
+        64 * MIB, ge=1024, description="Larger request bodies are streamed through unread."
+    )
+    memo_bytes: int = Field(
+        32 * MIB, ge=0, description="Memory for parsed prefixes of conversations; 0 turns it off."
+    )
+    keepalive_seconds: Seconds = Field(
+        10.0, description="A streaming client gets a comment this often while a compaction runs."
+    )
+    drain_seconds: float = Field(
+        30.0, ge=0, description="How long running requests may finish after SIGTERM."
+    )
+    reply_headers: bool = Field(True, description="Send x-foldgate-* reply headers.")
+    request_headers: tuple[Literal["bypass", "compact"], ...] = Field(
+        ("bypass", "compact"), description="Which x-foldgate-* request headers clients may use."
+    )
+    shadow: bool = Field(
+        False, description="Decide and report, but forward every request as it came."
+    )
+
+
+class UpstreamSettings(Section):
+    """The upstream that requests go to unless a profile says otherwise."""
+
+    base_url: HttpUrl | None = Field(
+        None, description="Base URL, with or without /v1, for example http://127.0.0.1:8080/v1."
+    )
+    context_window: Tokens | None = Field(
+        None, description="Context window in tokens; asked from the server when not set."
+    )
+    key_variable: str | None = Field(
+        None,
+        description="Environment variable with the key to send; unset passes the client's key on.",
+    )
+    ca_file: Path | None = Field(None, description="PEM file of the CA to trust, for https.")
+    http_proxy: HttpUrl | None = Field(None, description="HTTP proxy for upstream connections.")
+    connect_seconds: Seconds = Field(10.0, description="Longest time to connect.")
+    idle_seconds: Seconds = Field(600.0, description="Longest silence of the upstream.")
+    probe_seconds: Seconds = Field(2.0, description="Longest wait for a window probe.")
+
+
+class CompactionSettings(Section):
+    """When and how conversations are compacted."""
+
+    auto: bool = Field(True, description="Compact automatically.")
+    threshold: Fraction = Field(0.85, description="Share of the window that triggers.")
+    keep_turns: Turns = Field(2, description="Complete turns kept verbatim, at most.")
+    max_output_tokens: OutputTokens = Field(
+        16_000, description="Output limit of the summariser call, tokens."
+    )
+    target: Target = Field(0.4, description="Share of the trigger that a compaction comes down to.")
+    deadline_seconds: Seconds = Field(
+        60.0, description="Longest time that a request waits for a summary."
+    )
+    first_byte_seconds: Seconds = Field(
+        45.0, description="Longest time until the summariser's first byte."
+    )
+    idle_seconds: Seconds = Field(45.0, description="Longest silence of the summariser.")
+    concurrency: int = Field(4, ge=1, description="Summaries at once in this process.")
+    fallback: Fallback = Field(
+        "extractive",
+        description="When the summariser fails: extractive writes the checkpoint by code, none "
+        "leaves the request as it is.",
+    )
+    summarizer: str | None = Field(
+        None, description="Model that writes summaries; unset uses the session's own."
+    )
+    prompt_file: Path | None = Field(
+        None, description="File that replaces the summariser prompt ({fence}, {tokens} filled in)."
+    )
+    background: bool = Field(
+        False, description="Prepare checkpoints ahead of time; not in this version, leave it false."
+    )
+
+    @model_validator(mode="after")
+    def _no_background(self) -> "CompactionSettings":
+        if self.background:
+            raise ValueError("background = true is not available in this version; leave it false")
+        return self
+
+
+class LimitSettings(Section):
+    """Limits on the conversation."""
+
+    max_context_chars: ContextChars = Field(
+        800_000,
+        description="Characters of instructions and conversation: triggers at the threshold; "
+        "refuses above it when the window is unknown or when this is set.",
+    )
+
+
+class StoreSettings(Section):
+    """Where session state is kept."""
+
+    url: StoreUrl = Field(
+        default_factory=default_store_url,
+        description="sqlite:///PATH; the default is a file in the user's data folder.",
+    )
+    session_days: float = Field(30.0, gt=0, description="Days a session is kept after last use.")
+    archive_bytes: int = Field(
+        2048 * MIB, ge=0, description="Replaced messages kept for auditing, compressed bytes."
+    )
+
+
+class TenancySettings(Section):
+    """Whose conversations are whose."""
+
+    source: Literal["auto", "credential", "header", "fixed"] = Field(
+        "auto",
+        description="What tells tenants apart; auto is fixed on a loopback address, else "
+        "credential.",
+    )
+    header: str = Field(
+        "x-tenant-id", description="Header that names the tenant, for source = header."
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (), description="Networks whose tenant header is believed; required for source = header."
+    )
+    key: SecretStr | None = Field(
+        None, description="Key that credentials are hashed with; drawn and stored when not set."
+    )
+
+    @model_validator(mode="after")
+    def _header_needs_proxies(self) -> "TenancySettings":
+        if self.source == "header" and not self.trusted_proxies:
+            raise ValueError("source = header needs trusted_proxies, for example [10.0.0.0/8]")
+        return self
+
+
+class PluginHookSettings(Section):
+    """Bounds of plugin hooks."""
+
+    timeout_ms: int = Field(
+        15_000, ge=1, description="Longest time of one hook; no plugin is loaded in this version."
+    )
+
+
+class AdminSettings(Section):
+    """Our own pages."""
+
+    health: bool = Field(True, description="Serve /_foldgate/live and /_foldgate/ready.")
+
+
+class Profile(Section):
+    """Settings of the models that match a pattern."""
+
+    model: str = Field(description="Model name or pattern with * and ?.")
+    base_url: HttpUrl | None = Field(None, description="Another upstream for these models.")
+    key_variable: str | None = Field(
+        None, description="Environment variable with that upstream's key."
+    )
+    context_window: Tokens | None = Field(None, description="Context window in tokens.")
+    auto: bool | None = None
+    threshold: Fraction | None = None
+    keep_turns: Turns | None = None
+    max_output_tokens: OutputTokens | None = None
+    target: Target | None = None
+    max_context_chars: ContextChars | None = None
+    fallback: Fallback | None = None
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)
+    compaction: CompactionSettings = Field(default_factory=CompactionSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    tenancy: TenancySettings = Field(default_factory=TenancySettings)
+    plugin_hooks: PluginHookSettings = Field(default_factory=PluginHookSettings)
+    admin: AdminSettings = Field(default_factory=AdminSettings)
+    profiles: tuple[Profile, ...] = ()
+
+    def policy(self, profile: Profile | None = None) -> CompactionPolicy:
+        """Return the policy for a profile, or the general one."""
+        compaction, limits = self.compaction, self.limits
+        chosen: dict[str, bool | int | float] = {
+            "auto": compaction.auto,
+            "threshold": compaction.threshold,
+            "keep_turns": compaction.keep_turns,
+            "target": compaction.target,
+            "max_output_tokens": compaction.max_output_tokens,
+            "max_context_chars": limits.max_context_chars,
+        }
+        explicit = "max_context_chars" in limits.model_fields_set
+        if profile is not None:
+            overrides = profile.model_dump(include=set(chosen), exclude_none=True)
+            chosen.update(overrides)
+            explicit = explicit or "max_context_chars" in overrides
+        return CompactionPolicy(
+            auto=bool(chosen["auto"]),
+            threshold=float(chosen["threshold"]),
+            keep_turns=int(chosen["keep_turns"]),
+            target=float(chosen["target"]),
+            max_output_tokens=int(chosen["max_output_tokens"]),
+            max_context_chars=int(chosen["max_context_chars"]),
+            hard_limit_explicit=explicit,
+        )

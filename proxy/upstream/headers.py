@@ -1,0 +1,85 @@
+"""Which headers cross the proxy, in either direction.
+
+Hop-by-hop headers (RFC 9110 section 7.6.1) and those that `Connection` names end here, and so
+do our own request headers. Everything else passes.
+"""
+
+from collections.abc import Mapping
+
+from multidict import CIMultiDict
+
+OWN_PREFIX = "x-foldgate-"
+
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_REQUEST_ONLY = frozenset({"host", "expect"})
+_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key"})
+_NOT_FOR_SUMMARY = (
+    "content-",
+    "accept",
+    "x-stainless-",
+    "idempotency-key",
+    "x-request-id",
+    "x-client-request-id",
+    "if-",
+    "range",
+)
+
+
+def request_headers(inbound: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers of an outbound request, `Content-Length` included."""
+    dropped = _dropped(inbound)
+    return CIMultiDict(
+        (name, value)
+        for name, value in inbound.items()
+        if (low := name.lower()) not in dropped
+        and low not in _REQUEST_ONLY
+        and not low.startswith(OWN_PREFIX)
+    )
+
+
+def reply_headers(upstream: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers of a relayed reply."""
+    dropped = _dropped(upstream)
+    return CIMultiDict(
+        (name, value) for name, value in upstream.items() if name.lower() not in dropped
+    )
+
+
+def _dropped(headers: Mapping[str, str]) -> frozenset[str] | set[str]:
+    named = headers.get("Connection")
+    if not named:
+        return HOP_BY_HOP
+    return HOP_BY_HOP | {token.strip().lower() for token in named.split(",")}
+
+
+def with_credential(headers: CIMultiDict[str], key: str) -> CIMultiDict[str]:
+    """Replace whatever credential the client sent by an upstream's own key; empty sends none."""
+    for name in _CREDENTIALS:
+        headers.popall(name, None)
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
+
+
+def summary_headers(outbound: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers of a summariser call made on behalf of a request."""
+    kept = CIMultiDict(
+        (name, value)
+        for name, value in outbound.items()
+        if not name.lower().startswith(_NOT_FOR_SUMMARY)
+    )
+    kept["Content-Type"] = "application/json"
+    kept["x-foldgate-purpose"] = "compaction"
+    return kept

@@ -1,0 +1,211 @@
+"""The summariser call: streamed, bounded, negotiated, cancelled with its caller.
+
+Only the content channel is read. Which structured-output form and which output-limit field an
+upstream takes is found out once and remembered per upstream and model; an error about one
+parameter drops that parameter only.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import aiohttp
+
+from proxy import codec
+from proxy.codec import Json, JsonObject
+from proxy.dialects.sse import EventReader
+from proxy.errors import SummaryFailed, UpstreamConnectError, UpstreamError, UpstreamTimeout
+from proxy.upstream.client import UpstreamClient
+from proxy.upstream.headers import summary_headers
+from proxy.upstream.routes import Route
+
+_MAX_TRIES = 4
+_STRUCTURE_WORDS = ("response_format", "json_schema", "json_object", "grammar", "structured")
+_MAX_ERROR_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTimes:
+    """Bounds of one call, seconds."""
+
+    first_byte: float = 45.0
+    idle: float = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryJob:
+    """One summary to be written."""
+
+    route: Route
+    prompt: str = field(repr=False)
+    schema: JsonObject = field(repr=False)
+    max_tokens: int
+    deadline: float
+    """Loop time at which what has come so far must do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryText:
+    """What the summariser wrote."""
+
+    text: str = field(repr=False)
+    cut: bool
+    """Ended by its output limit, the deadline or a broken connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    structure: str = "json_schema"
+    output_field: str = ""
+    stream: bool = True
+
+
+class UpstreamSummarizer:
+    """Asks the session's own upstream (or the one it is routed to) for a summary."""
+
+    def __init__(self, client: UpstreamClient, times: SummaryTimes) -> None:
+        """Take the client and the bounds."""
+        self._client = client
+        self._times = times
+        self._forms: dict[tuple[str, str], _Form] = {}
+
+    async def summarise(self, job: SummaryJob) -> SummaryText:
+        """Return the summary's text.
+
+        Raises:
+            SummaryFailed: with a reason word: unreachable, timeout, http_<status>, tool_call,
+                broken_stream, error_in_stream, malformed_reply.
+        """
+        key = (job.route.base.url, job.route.model)
+        for _ in range(_MAX_TRIES):
+            form = self._forms.get(key, _Form(output_field=job.route.output_field))
+            try:
+                outcome = await self._call(job, form)
+            except UpstreamConnectError as error:
+                raise SummaryFailed("unreachable", str(error)) from None
+            except (UpstreamTimeout, TimeoutError):
+                raise SummaryFailed("timeout", "the summariser gave no answer in time") from None
+            except UpstreamError as error:
+                raise SummaryFailed("broken_stream", str(error)) from None
+            if isinstance(outcome, SummaryText):
+                self._forms[key] = form
+                return outcome
+            self._forms[key] = outcome
+        raise SummaryFailed("http_400", "the upstream refused every form of the summariser call")
+
+    async def _call(self, job: SummaryJob, form: _Form) -> SummaryText | _Form:
+        url = job.route.base.resolve("/v1/chat/completions")
+        headers = summary_headers(job.route.headers)
+        body = codec.dumps(_body(job, form))
+        loop = asyncio.get_running_loop()
+        first = min(job.deadline, loop.time() + self._times.first_byte)
+        collected = _Collected()
+        try:
+            async with asyncio.timeout_at(first) as timer:
+                async with self._client.send("POST", url, headers, body) as reply:
+                    if reply.status != 200:
+                        return await _refused(reply, form)
+                    if reply.content_type != "text/event-stream":
+                        return _whole(await reply.read())
+                    async for chunk in reply.content.iter_any():
+                        timer.reschedule(min(job.deadline, loop.time() + self._times.idle))
+                        if collected.take(chunk):
+                            break
+        except (TimeoutError, aiohttp.ClientError, ConnectionError) as error:
+            if not collected.text:
+                reason = "timeout" if isinstance(error, TimeoutError) else "broken_stream"
+                raise SummaryFailed(reason, "the summariser's stream ended early") from None
+            return SummaryText(collected.text, cut=True)
+        return collected.result()
+
+
+def _body(job: SummaryJob, form: _Form) -> JsonObject:
+    body: JsonObject = {
+        "model": job.route.model,
+        "messages": [{"role": "user", "content": job.prompt}],
+        form.output_field: job.max_tokens,
+        "stream": form.stream,
+    }
+    if form.structure == "json_schema":
+        named: Json = {"name": "checkpoint", "schema": job.schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": named}
+    elif form.structure == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    return body
+
+
+async def _refused(reply: aiohttp.ClientResponse, form: _Form) -> _Form:
+    text = (await reply.content.read(_MAX_ERROR_BYTES)).decode("utf-8", "replace").lower()
+    if reply.status in {400, 404, 415, 422, 500, 501}:
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+        rejected = f"'{form.output_field}'" in text or f'"{form.output_field}' in text
+        if rejected and "unsupported" in text:
+            return replace(form, output_field=other[form.output_field])
+        if form.structure and any(word in text for word in _STRUCTURE_WORDS):
+            return replace(form, structure="json_object" if form.structure == "json_schema" else "")
+        if form.stream and "stream" in text and "support" in text:
+            return replace(form, stream=False)
+    raise SummaryFailed(
+        f"http_{reply.status}", f"the summariser call was answered with HTTP {reply.status}"
+    )
+
+
+def _whole(body: bytes) -> SummaryText:
+    try:
+        document = codec.loads(body)
+    except codec.MalformedJson:
+        raise SummaryFailed("malformed_reply", "the summariser's reply is not JSON") from None
+    collected = _Collected()
+    collected.choice(document, "message")
+    return collected.result()
+
+
+class _Collected:
+    """The content channel of a reply, as far as it came."""
+
+    def __init__(self) -> None:
+        self._reader = EventReader()
+        self._parts: list[str] = []
+        self._finish = ""
+        self._tool_call = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def take(self, chunk: bytes) -> bool:
+        """Take stream bytes; True once the stream has said that it is done."""
+        for data in self._reader.feed(chunk):
+            if data == b"[DONE]":
+                return True
+            try:
+                event = codec.loads(data)
+            except codec.MalformedJson:
+                raise SummaryFailed("malformed_reply", "the stream is not JSON") from None
+            if isinstance(event, dict) and event.get("error"):
+                if self._parts:
+                    self._finish = "length"
+                    return True
+                raise SummaryFailed("error_in_stream", "the summariser's stream held an error")
+            self.choice(event, "delta")
+        return False
+
+    def choice(self, document: Json, member: str) -> None:
+        choices = document.get("choices") if isinstance(document, dict) else None
+        for choice in codec.as_objects(choices)[:1]:
+            message = choice.get(member)
+            if isinstance(message, dict):
+                self._parts.append(_content(message.get("content")))
+                self._tool_call = self._tool_call or bool(message.get("tool_calls"))
+            self._finish = codec.as_text(choice.get("finish_reason")) or self._finish
+
+    def result(self) -> SummaryText:
+        if self._tool_call and not self.text.strip():
+            raise SummaryFailed("tool_call", "the summariser answered with a tool call")
+        # A stream that ends without a finish reason was cut (llama.cpp and OpenAI always send one).
+        return SummaryText(self.text, cut=self._finish not in {"stop", "tool_calls", "eos"})
+
+
+def _content(content: Json) -> str:
+    if isinstance(content, list):
+        return "".join(codec.as_text(part.get("text")) for part in codec.as_objects(content))
+    return codec.as_text(content)

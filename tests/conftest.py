@@ -1,0 +1,24 @@
+"""What every test shares: hypothesis profiles and a clean environment."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_SLOW_OK = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "fast", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW_OK
+)
+settings.register_profile("ci", max_examples=300, deadline=None, suppress_health_check=_SLOW_OK)
+settings.register_profile("deep", max_examples=3000, deadline=None, suppress_health_check=_SLOW_OK)
+# `pytest --hypothesis-profile=ci` chooses another one.
+settings.load_profile("fast")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the developer's own machine reaches a test."""
+    for name in [*os.environ]:  # noqa: TID251  -- read only to be emptied
+        if name.upper().startswith("FOLDGATE_"):
+            monkeypatch.delenv(name)

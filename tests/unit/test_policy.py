@@ -1,0 +1,195 @@
+"""The budget of a request: exact numbers of design section 4."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.compaction.policy import (
+    MAX_LEDGER_TOKENS,
+    Budget,
+    CompactionPolicy,
+    Window,
+    budget,
+    reserve,
+    trigger_reason,
+)
+from proxy.transcript import Item, Kind, Size, Transcript, total
+from tests import strategies
+from tests.builders import assistant, catalogue, system, user
+
+EMPTY = Transcript((), ())
+DEFAULT = CompactionPolicy()
+
+
+def _fixed(instructions: int, tools: int, output: int | None = None) -> Transcript:
+    item = Item(Kind.INSTRUCTION, "system", b"", 4 * instructions, instructions)
+    return Transcript((item,), (), Size(4 * tools, tools), output)
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    assert CompactionPolicy(True, 0.85, 2, 0.4, 16_000, 800_000, False) == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("window", "requested", "kept"),
+    [
+        (100_000, None, 4096),
+        (8192, None, 1024),
+        (100_000, 1000, 1000),
+        (100_000, 60_000, 25_000),
+        (32_768, None, 4096),
+        (32_767, None, 4095),
+        (8192, 0, 0),
+    ],
+)
+def test_reserve(window: int, requested: int | None, kept: int) -> None:
+    assert reserve(window, requested) == kept
+
+
+def test_budget_of_a_known_window() -> None:
+    assert budget(DEFAULT, Window(100_000), _fixed(2000, 3000)) == Budget(
+        trigger=85_000,
+        char_trigger=680_000,
+        fit=95_904,
+        hard_chars=None,
+        aim=5000 + 32_000,
+        checkpoint=19_200,
+        ledger=12_800,
+        overhead=False,
+        reason="threshold",
+    )
+
+
+def test_budget_of_an_unknown_window() -> None:
+    assert budget(DEFAULT, Window(), EMPTY) == Budget(
+        trigger=200_000,
+        char_trigger=680_000,
+        fit=None,
+        hard_chars=800_000,
+        aim=int(0.4 * 170_000),
+        checkpoint=int(0.6 * 0.4 * 170_000),
+        ledger=MAX_LEDGER_TOKENS,
+        overhead=False,
+        reason="unknown_window",
+    )
+
+
+def test_the_reserve_lowers_the_trigger_when_it_is_larger_than_what_is_left() -> None:
+    limits = budget(DEFAULT, Window(100_000), _fixed(0, 0, 20_000))
+    assert (limits.trigger, limits.fit) == (80_001, 80_000)
+    assert budget(DEFAULT, Window(100_000), _fixed(0, 0, 10_000)).trigger == 85_000
+
+
+@pytest.mark.parametrize("tokens", [2_000_001, 10**12])
+def test_an_absurd_window_counts_as_unknown(tokens: int) -> None:
+    assert budget(DEFAULT, Window(tokens), EMPTY) == budget(DEFAULT, Window(), EMPTY)
+    assert Window(tokens).trusted is None
+
+
+def test_two_million_is_still_believed() -> None:
+    assert Window(2_000_000).trusted == 2_000_000
+    assert budget(DEFAULT, Window(2_000_000), EMPTY).trigger == 1_700_000
+
+
+def test_the_aim_of_a_huge_window_follows_the_character_rule() -> None:
+    limits = budget(DEFAULT, Window(1_000_000), _fixed(1000, 5000))
+    assert limits.trigger == 850_000
+    assert limits.aim == 6000 + int(0.4 * (170_000 + 5000 - 6000))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "explicit", "hard"),
+    [
+        (None, False, 50_000),
+        (None, True, 50_000),
+        (100_000, False, None),
+        (100_000, True, 50_000),
+        (3_000_000, False, 50_000),
+    ],
+)
+def test_the_hard_limit_binds_without_a_window_or_when_set(
+    tokens: int | None, explicit: bool, hard: int | None
+) -> None:
+    policy = CompactionPolicy(max_context_chars=50_000, hard_limit_explicit=explicit)
+    assert budget(policy, Window(tokens), EMPTY).hard_chars == hard
+
+
+def test_fixed_parts_over_the_trigger_move_it_to_the_window_less_the_reserve() -> None:
+    assert budget(DEFAULT, Window(100_000), _fixed(84_000, 0)).trigger == 85_000
+    limits = budget(DEFAULT, Window(100_000), _fixed(84_001, 0))
+    assert (limits.trigger, limits.fit, limits.overhead) == (95_905, 95_904, False)
+
+
+def test_fixed_parts_over_that_too_are_fixed_overhead() -> None:
+    assert not budget(DEFAULT, Window(100_000), _fixed(94_000, 904)).overhead
+    assert budget(DEFAULT, Window(100_000), _fixed(94_000, 905)).overhead
+
+
+def test_the_floor_of_a_small_window_is_a_quarter_of_it() -> None:
+    window = Window(2000)
+    assert not budget(DEFAULT, window, _fixed(1250, 0)).overhead
+    assert budget(DEFAULT, window, _fixed(1251, 0)).overhead
+
+
+def test_fixed_overhead_without_a_window_is_measured_against_its_trigger() -> None:
+    policy = CompactionPolicy(max_context_chars=8000)
+    assert not budget(policy, Window(), _fixed(900, 100)).overhead
+    assert budget(policy, Window(), _fixed(900, 101)).overhead
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chars", "reason"),
+    [
+        (84_999, 679_999, None),
+        (85_000, 0, "threshold"),
+        (0, 680_000, "characters"),
+        (85_000, 680_000, "threshold"),
+    ],
+)
+def test_either_rule_fires(tokens: int, chars: int, reason: str | None) -> None:
+    limits = budget(DEFAULT, Window(100_000), EMPTY)
+    assert trigger_reason(limits, Size(999_999, tokens), chars) == reason
+
+
+def test_the_unknown_window_has_its_own_reason() -> None:
+    limits = budget(DEFAULT, Window(), EMPTY)
+    assert trigger_reason(limits, Size(0, 200_000), 0) == "unknown_window"
+    assert trigger_reason(limits, Size(0, 199_999), 0) is None
+
+
+def test_instructions_and_catalogue_are_measured_from_the_request() -> None:
+    tools = catalogue(3)
+    transcript = strategies.to_transcript([system("s" * 400), user("a"), assistant("b")], tools)
+    small = strategies.to_transcript([user("a"), assistant("b")])
+    base = total(transcript.instructions).tokens + transcript.catalogue.tokens
+    assert base > 104
+    with_base, without = (budget(DEFAULT, Window(50_000), t) for t in (transcript, small))
+    assert with_base.aim == base + int(0.4 * (with_base.trigger - base))
+    assert without.aim == int(0.4 * without.trigger)
+
+
+@given(
+    strategies.policies(),
+    st.none() | st.integers(256, 4_000_000),
+    st.integers(0, 30_000),
+    st.none() | st.integers(1, 100_000),
+)
+def test_budgets_are_consistent(
+    policy: CompactionPolicy, tokens: int | None, base: int, output: int | None
+) -> None:
+    window = Window(tokens)
+    limits = budget(policy, window, _fixed(base, 0, output))
+    assert 0 <= limits.ledger <= min(MAX_LEDGER_TOKENS, limits.checkpoint * 2 / 3)
+    room = max(0, limits.trigger - base)
+    assert limits.checkpoint <= 0.6 * policy.target * room
+    assert base <= limits.aim <= base + policy.target * room
+    if window.trusted is None:
+        assert limits.fit is None
+        assert limits.trigger == math.ceil(policy.max_context_chars / 4)
+    else:
+        assert limits.fit == window.trusted - reserve(window.trusted, output)
+        assert limits.trigger <= limits.fit + 1
+    if not limits.overhead and window.trusted is not None:
+        assert base < limits.trigger
