@@ -23,7 +23,7 @@ _OWN_TAG = re.compile(rf"<(\s*/?\s*{TAG})", re.I)
 def _as_line(value: Json) -> str:
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "\n".join(filter(None, map(_as_line, value)))
     if isinstance(value, dict):
         return "; ".join(f"{key}: {_as_line(member)}" for key, member in value.items())
@@ -31,7 +31,8 @@ def _as_line(value: Json) -> str:
 
 
 def _as_lines(value: Json) -> list[str]:
-    if isinstance(value, list):
+    # Tuples come from our own code and from `model_dump`.
+    if isinstance(value, list | tuple):
         return [line for line in map(_as_line, value) if line]
     line = _as_line(value)
     return [line] if line else []

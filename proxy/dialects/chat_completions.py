@@ -12,7 +12,7 @@ from functools import lru_cache
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.dialects import chat_messages
-from proxy.dialects.memo import MIN_BODY_BYTES, Match, PrefixMemo
+from proxy.dialects.memo import LARGE_BODY_BYTES, MIN_BODY_BYTES, Match, PrefixMemo
 from proxy.transcript import Caps, Carry, Content, Item, Keep, Kind, Piece, Size, Transcript
 
 NAME = "chat"
@@ -57,10 +57,17 @@ class ChatCompletions:
 
     name = NAME
 
-    def __init__(self, annotators: Annotators, memo: PrefixMemo) -> None:
-        """Take the measures and the memo to use."""
+    def __init__(
+        self, annotators: Annotators, memo: PrefixMemo, small_memo: PrefixMemo | None = None
+    ) -> None:
+        """Take the measures and the memo; small bodies may have one of their own.
+
+        A crowd of short conversations then cannot push a long one out, nor fill the memory that
+        is meant for long ones.
+        """
         self._annotators = annotators
         self._memo = memo
+        self._small_memo = small_memo or memo
         self._catalogue_size = lru_cache(maxsize=64)(self._measure_catalogue)
 
     def parse(self, body: bytes, origin: bytes) -> ParsedRequest | None:
@@ -70,11 +77,16 @@ class ChatCompletions:
             body: the request body, decoded from any content encoding.
             origin: first digest of the tenant's chain; it also keeps tenants apart in the memo.
         """
-        known = self._memo.match(origin, body) if len(body) >= MIN_BODY_BYTES else None
+        known = None
+        if len(body) >= MIN_BODY_BYTES:
+            known = self._memo_for(body).match(origin, body)
         try:
             return self._parse_tail(body, origin, known) or self._parse_whole(body, origin)
         except codec.MalformedJson:
             return None
+
+    def _memo_for(self, body: bytes) -> PrefixMemo:
+        return self._memo if len(body) >= LARGE_BODY_BYTES else self._small_memo
 
     def _parse_tail(self, body: bytes, origin: bytes, known: Match | None) -> ParsedRequest | None:
         # Only what follows the known items is parsed: the body is continued as if it began
@@ -94,7 +106,7 @@ class ChatCompletions:
             return None
         items = list(known.items)
         self._read_items(raws[1:], items, origin)
-        self._memo.remember(origin, known.head, known, items[len(known.items) :])
+        self._memo_for(body).remember(origin, known.head, known, items[len(known.items) :])
         head = {**_head_fields(known.head), "messages": messages}
         return self._request(head | fields, items)
 
@@ -114,7 +126,7 @@ class ChatCompletions:
         if len(body) >= MIN_BODY_BYTES and not mended:
             head = _head_of(body, messages)
             if head is not None:
-                self._memo.remember(origin, head, None, items)
+                self._memo_for(body).remember(origin, head, None, items)
         return self._request(fields, items)
 
     def _read_items(self, raws: Sequence[bytes], items: list[Item], origin: bytes) -> None:

@@ -19,8 +19,11 @@ NODE_OVERHEAD_BYTES = 600
 
 MAX_CHILDREN = 8
 MAX_HEADS = 32
-MIN_BODY_BYTES = 8192
+MIN_BODY_BYTES = 1024
 """Smaller bodies are parsed faster than they are looked up."""
+
+LARGE_BODY_BYTES = 16 * 1024
+"""From here on a body belongs to the large memo."""
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _COMMA = ord(",")

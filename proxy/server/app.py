@@ -108,7 +108,8 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     compactor = Compactor(
         ChatCompletions(
             Annotators(measure.size_of, fingerprint.extend, measure.text_size),
-            PrefixMemo(settings.server.memo_bytes),
+            PrefixMemo(settings.server.memo_bytes * 15 // 16),
+            PrefixMemo(settings.server.memo_bytes // 16),
         ),
         memory,
         Folder(

@@ -21,6 +21,8 @@ from proxy.upstream.routes import Route
 _HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 512
 _GEN2_THRESHOLD = 100
+_SHUTDOWN_SECONDS = 0.5
+"""Only for what the drain did not wait for any longer; aiohttp's own is a minute."""
 
 
 class CannotListen(Exception):
@@ -46,15 +48,7 @@ async def serve(
         SettingsError, StoreError: when the parts cannot be set up.
     """
     app = build_app(settings, sink)
-    runner = web.AppRunner(
-        app,
-        handler_cancellation=True,
-        access_log=None,
-        auto_decompress=False,
-        max_line_size=_HEADER_BYTES,
-        max_field_size=_HEADER_BYTES,
-        max_headers=_MAX_HEADERS,
-    )
+    runner = make_runner(app)
     await runner.setup()
     try:
         port = await _listen(runner, settings)
@@ -74,6 +68,20 @@ async def serve(
         await _drain(gateway, settings.server.drain_seconds)
     finally:
         await runner.cleanup()
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """Return the runner of an application, which parses HTTP the way the proxy needs it."""
+    return web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        auto_decompress=False,
+        max_line_size=_HEADER_BYTES,
+        max_field_size=_HEADER_BYTES,
+        max_headers=_MAX_HEADERS,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
+    )
 
 
 async def _listen(runner: web.AppRunner, settings: Settings) -> int:

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -337,8 +338,22 @@ def _refuse_newer(db: sqlite3.Connection) -> None:
         )
 
 
+def _log_ahead(db: sqlite3.Connection) -> None:
+    # SQLite does not wait by itself when two processes switch a new file at once.
+    until = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 def _migrate(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA journal_mode = WAL")
+    _log_ahead(db)
     db.execute("PRAGMA synchronous = FULL")
     if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
         return

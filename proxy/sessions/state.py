@@ -18,6 +18,8 @@ from proxy.telemetry import Event
 
 COOL_AFTER_FAILURES = 3
 
+_MAX_VALUE_BYTES = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class Struggle:
@@ -106,9 +108,12 @@ def unpack(data: bytes) -> bytes:
         StateCorrupt: when the value is damaged.
     """
     try:
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 30)
+        # The size in a damaged header would be allocated before anything else is looked at.
+        if zstandard.frame_content_size(data) <= _MAX_VALUE_BYTES:
+            return zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_VALUE_BYTES)
     except zstandard.ZstdError:
-        raise StateCorrupt("a stored value is damaged") from None
+        pass
+    raise StateCorrupt("a stored value is damaged")
 
 
 def dump_checkpoint(checkpoint: Checkpoint) -> bytes:

@@ -31,6 +31,10 @@ def as_toml(settings: Settings) -> str:
                 f"[{name}]",
                 *_members(section, default if isinstance(default, dict) else {}),
             ]
+    if "max_context_chars" not in settings.limits.model_fields_set:
+        # Written as a value it would count as set, and then it refuses, too.
+        limit = f"max_context_chars = {settings.limits.max_context_chars}"
+        lines[lines.index(limit)] = f"# {limit}"
     for profile in settings.profiles:
         lines += ["", "[[profiles]]", *_members(_dump(profile), {})]
     return "\n".join(lines[1:])

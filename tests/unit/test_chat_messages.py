@@ -274,9 +274,9 @@ APART: dict[str, Messages] = {
     "custom call, another text": with_calls(
         {"id": "call_abc", "type": "custom", "custom": {"name": "read", "input": "x "}}
     ),
-    "calls swapped": with_reply(tool_calls=[*reversed(_calls)])
-    if isinstance(_calls := base()[1]["tool_calls"], list)
-    else [],
+    "calls swapped": with_calls(
+        b.call("call_def", "run", '{"cmd":"ls"}'), b.call("call_abc", "read", ARGUMENTS)
+    ),
     "one call less": with_reply(tool_calls=[b.call("call_abc", "read", ARGUMENTS)]),
     "results swapped": [*base()[:2], base()[3], base()[2], *base()[4:]],
     "result texts swapped": [

@@ -105,7 +105,7 @@ def test_parts_together_have_exactly_the_cap(texts: list[str], cap: int) -> None
 
 
 def test_parts_that_would_be_empty_are_dropped() -> None:
-    assert clip_texts(["a" * 100, "b" * 100, "c" * 100], 131) == ["a" * 100, MARKER]
+    assert clip_texts(["a" * 100, "b" * 100, "c" * 100], 131) == ["a" * 100 + MARKER]
     assert clip_texts(["a" * 100, "b" * 100, "c" * 100], 200) == ["a" * 100, "b" * 69 + MARKER]
 
 

@@ -1,0 +1,675 @@
+"""The suite that every session store must pass.
+
+An adapter subclasses `SessionStoreContract` and gives the `harness` fixture. After tampering the
+store is opened anew, because an adapter may remember immutable records per process.
+"""
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from proxy import codec
+from proxy.codec import JsonObject
+from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
+from proxy.compaction.clip import Clipped
+from proxy.sessions import state
+from proxy.sessions.state import AnchorState, Archived, Change, ClipSet, SessionRow, Struggle
+from proxy.sessions.store import SessionStore
+from proxy.telemetry import Event
+from proxy.transcript import Caps, Size
+
+NOW = 1_800_000_000.25
+DAY = 86_400.0
+ANCHOR, OTHER = b"anchor-one-20-bytes-", b"anchor-two-20-bytes-"
+GENEROUS = 1 << 30
+
+
+class StoreHarness(ABC):
+    """What the suite needs of an adapter besides the port: opening, and a look inside."""
+
+    @abstractmethod
+    async def open(
+        self, *, retention_seconds: float = DAY, archive_bytes: int = GENEROUS
+    ) -> SessionStore:
+        """Return one more opened store over the same data; the harness closes it."""
+
+    @abstractmethod
+    async def stored_checkpoint(self, checkpoint_id: str) -> bytes:
+        """Return the stored bytes of a checkpoint."""
+
+    @abstractmethod
+    async def put_checkpoint(self, checkpoint_id: str, data: bytes) -> None:
+        """Overwrite the stored bytes of a checkpoint."""
+
+    @abstractmethod
+    async def stored_clips(self, anchor: bytes, clips: ClipSet) -> bytes:
+        """Return the stored bytes of a clip set."""
+
+    @abstractmethod
+    async def put_clips(self, anchor: bytes, clips: ClipSet, data: bytes) -> None:
+        """Overwrite the stored bytes of a clip set."""
+
+    @abstractmethod
+    async def blobs(self) -> int:
+        """Count the stored archive blobs."""
+
+
+def digest(number: int) -> bytes:
+    """A digest with every kind of byte in it."""
+    return bytes([0, 255, 10, 39]) + number.to_bytes(16, "big")
+
+
+def make_checkpoint(id: str, cut: int = 1, session: str = "s1", created: float = NOW) -> Checkpoint:
+    """A record with no field at its default."""
+    sections: JsonObject = {
+        "goal": "réparer 🙂 \x00 'quoted'",
+        "discoveries": ["a", 1, 1.0, 2.5, True, None, 2**70, {"deep": [[], {}]}],
+    }
+    return Checkpoint(
+        id=id,
+        session=session,
+        cut_digest=digest(cut),
+        cut_length=cut + 3,
+        kept=(1, 4),
+        front=(0,),
+        pinned=(2, 3),
+        frontier=digest(cut + 1000),
+        parent="parent-" + id,
+        rendered=f"<record {id}>\n" + "rendered \u2028 \ufffd\n" * 20,
+        chars=111,
+        tokens=22,
+        sections=sections,
+        text="text of " + id,
+        partial=True,
+        extractive=True,
+        tokens_before=9000,
+        tokens_after=4000,
+        span_items=7,
+        span_tokens=5000,
+        omitted=3,
+        model="model-x",
+        created=created,
+    )
+
+
+def checkpoint_change(
+    checkpoint: Checkpoint,
+    *,
+    anchor: bytes = ANCHOR,
+    time: float = NOW,
+    archive: tuple[Archived, ...] = (),
+    events: tuple[Event, ...] = (),
+) -> Change:
+    return Change(
+        anchor,
+        checkpoint.session,
+        time,
+        checkpoint=checkpoint,
+        archive=archive,
+        archive_id=checkpoint.id,
+        events=events,
+    )
+
+
+def make_clips(
+    number: int, checkpoint: str = "", session: str = "s1", text: int | None = 512
+) -> ClipSet:
+    clips = {
+        0: Clipped(Caps(text=text), Size(512, 128)),
+        17: Clipped(Caps(text=None, arguments=256), Size(300, 70)),
+    }
+    return ClipSet(digest(number), checkpoint, session, clips)
+
+
+def clips_change(clips: ClipSet, *, anchor: bytes = ANCHOR, time: float = NOW) -> Change:
+    return Change(anchor, clips.session, time, clip_set=clips)
+
+
+def event(number: int, session: str = "s1", time: float = NOW) -> Event:
+    return Event("compaction_completed", time, session, {"number": number, "é": "🙂\n"})
+
+
+def numbers(lines: list[str]) -> list[int]:
+    found = []
+    for line in lines:
+        value = codec.loads(line)
+        assert isinstance(value, dict)
+        assert isinstance(value["number"], int)
+        found.append(value["number"])
+    return found
+
+
+def noise(size: int, seed: int) -> bytes:
+    """Bytes that cannot be compressed."""
+    return random.Random(seed).randbytes(size)
+
+
+def archive_of(*raws: bytes) -> tuple[Archived, ...]:
+    return tuple(Archived(index * 3, raw) for index, raw in enumerate(raws))
+
+
+async def look(
+    store: SessionStore, chain: Sequence[bytes] = (), anchor: bytes = ANCHOR
+) -> AnchorState:
+    """What the store finds, in shapes that compare."""
+    found = await store.find(anchor, chain)
+    clip_sets = sorted(found.clip_sets, key=lambda clips: (clips.digest, clips.checkpoint))
+    return AnchorState(
+        dict(found.cuts), tuple(clip_sets), found.struggle, dict(found.checkpoints), found.corrupt
+    )
+
+
+class SessionStoreContract:
+    """The laws of `SessionStore`."""
+
+    limits_archive: ClassVar[bool] = True
+    """Whether the archive is bounded by bytes (else by time alone)."""
+
+    @pytest.fixture
+    async def store(self, harness: StoreHarness) -> SessionStore:
+        return await harness.open()
+
+    # --- finding ---
+
+    async def test_an_unknown_anchor_has_no_state(self, store: SessionStore) -> None:
+        assert await look(store, [digest(1)]) == AnchorState()
+        assert await look(store) == AnchorState()
+        assert await store.load_checkpoint("nothing") is None
+        assert await store.archived("s1", "nothing") == []
+        assert await store.events("s1") == []
+        assert await store.sessions() == []
+
+    async def test_a_checkpoint_comes_back_equal_in_every_field(self, store: SessionStore) -> None:
+        checkpoint = make_checkpoint("cp1")
+        await store.commit(checkpoint_change(checkpoint))
+
+        found = await look(store, [digest(1)])
+
+        assert found == AnchorState({digest(1): "cp1"}, checkpoints={"cp1": checkpoint})
+        loaded = await store.load_checkpoint("cp1")
+        assert loaded == checkpoint
+        assert loaded is not None
+        # 1, 1.0 and True are equal, but not the same JSON.
+        assert codec.dumps(loaded.sections) == codec.dumps(checkpoint.sections)
+
+    async def test_a_text_only_checkpoint_comes_back_equal(self, store: SessionStore) -> None:
+        plain = replace(make_checkpoint("cp1"), sections=None, parent=None, kept=(), partial=False)
+        await store.commit(checkpoint_change(plain))
+        assert await store.load_checkpoint("cp1") == plain
+
+    async def test_the_deepest_checkpoint_of_the_chain_is_read(self, store: SessionStore) -> None:
+        # Committed in another order than their depth.
+        checkpoints = {n: make_checkpoint(f"cp{n}", n, created=NOW - n) for n in (2, 1, 3)}
+        for checkpoint in checkpoints.values():
+            await store.commit(checkpoint_change(checkpoint))
+        for depth in (1, 2, 3):
+            chain = [digest(n) for n in (*(50, 1, 60, 2, 70, 3)[: depth * 2], 99)]
+            found = await look(store, chain)
+            assert dict(found.checkpoints) == {f"cp{depth}": checkpoints[depth]}
+            assert dict(found.cuts) == {digest(n): f"cp{n}" for n in (1, 2, 3)}
+
+    async def test_branches_find_their_own_checkpoint(self, store: SessionStore) -> None:
+        left, right = make_checkpoint("left", 10), make_checkpoint("right", 20)
+        await store.commit(checkpoint_change(left))
+        await store.commit(checkpoint_change(right))
+        assert (await look(store, [digest(1), digest(10)])).checkpoints == {"left": left}
+        assert (await look(store, [digest(1), digest(20)])).checkpoints == {"right": right}
+        assert (await look(store, [digest(1)])).checkpoints == {}
+
+    async def test_anchors_do_not_see_each_other(self, store: SessionStore) -> None:
+        one, two = make_checkpoint("one"), make_checkpoint("two", session="s2")
+        struggle = Struggle(failures=1)
+        await store.commit(checkpoint_change(one))
+        await store.commit(clips_change(make_clips(1)))
+        await store.commit(Change(ANCHOR, "s1", NOW, struggle=struggle))
+        assert await look(store, [digest(1)], OTHER) == AnchorState()
+
+        await store.commit(checkpoint_change(two, anchor=OTHER))
+
+        assert await look(store, [digest(1)], OTHER) == AnchorState(
+            {digest(1): "two"}, checkpoints={"two": two}
+        )
+        first = await look(store, [digest(1)])
+        assert (first.cuts, first.checkpoints) == ({digest(1): "one"}, {"one": one})
+        assert (first.clip_sets, first.struggle) == ((make_clips(1),), struggle)
+
+    async def test_the_newest_of_two_checkpoints_of_one_cut_is_found(
+        self, store: SessionStore
+    ) -> None:
+        newer, older = make_checkpoint("newer"), make_checkpoint("older", created=NOW - 60)
+        await store.commit(checkpoint_change(newer))
+        await store.commit(checkpoint_change(older))
+        found = await look(store, [digest(1)])
+        assert (found.cuts, found.checkpoints) == ({digest(1): "newer"}, {"newer": newer})
+        assert await store.load_checkpoint("older") == older
+
+    async def test_of_two_checkpoints_of_one_cut_and_time_the_later_is_found(
+        self, store: SessionStore
+    ) -> None:
+        for name in ("b", "a", "c"):
+            await store.commit(checkpoint_change(make_checkpoint(name)))
+        assert [*(await look(store, [digest(1)])).checkpoints] == ["c"]
+
+    # --- clips and struggle ---
+
+    async def test_clip_sets_come_back_equal(self, store: SessionStore) -> None:
+        sets = [make_clips(1), make_clips(1, "cp1"), make_clips(2, "cp1", text=None)]
+        empty = ClipSet(digest(3), "", "s1", {})
+        for clips in (*sets, empty):
+            await store.commit(clips_change(clips))
+        assert (await look(store)).clip_sets == (*sets, empty)
+
+    async def test_a_clip_set_of_the_same_prefix_and_checkpoint_is_replaced(
+        self, store: SessionStore
+    ) -> None:
+        await store.commit(clips_change(make_clips(1, "cp1")))
+        await store.commit(clips_change(make_clips(1, "cp2")))
+        await store.commit(clips_change(make_clips(1, "cp1", text=1024)))
+        assert (await look(store)).clip_sets == (
+            make_clips(1, "cp1", text=1024),
+            make_clips(1, "cp2"),
+        )
+
+    async def test_struggle_comes_back_equal_and_is_replaced(self, store: SessionStore) -> None:
+        first = Struggle(2, NOW + 60.5, digest(1), digest(2))
+        await store.commit(Change(ANCHOR, "s1", NOW, struggle=first))
+        assert (await look(store)).struggle == first
+        await store.commit(Change(ANCHOR, "s1", NOW, struggle=Struggle()))
+        assert (await look(store)).struggle == Struggle()
+
+    async def test_a_change_leaves_alone_what_it_does_not_name(self, store: SessionStore) -> None:
+        checkpoint, struggle = make_checkpoint("cp1"), Struggle(1, 2.0, b"a", b"b")
+        await store.commit(checkpoint_change(checkpoint, events=(event(1),)))
+        await store.commit(Change(ANCHOR, "s1", NOW, struggle=struggle))
+        await store.commit(clips_change(make_clips(1)))
+        await store.commit(Change(ANCHOR, "s1", NOW + 1))
+        assert await look(store, [digest(1)]) == AnchorState(
+            {digest(1): "cp1"}, (make_clips(1),), struggle, {"cp1": checkpoint}
+        )
+        assert numbers(await store.events("s1")) == [1]
+
+    # --- archive and events ---
+
+    async def test_the_archive_keeps_the_bytes_under_session_and_id(
+        self, store: SessionStore
+    ) -> None:
+        raws = (b'{"a": 1.0 }', b"", b"\x00\xff not JSON", noise(200_000, 1), b'{"a": 1.0 }')
+        archive = archive_of(*raws)
+        await store.commit(checkpoint_change(make_checkpoint("cp1"), archive=archive))
+        await store.commit(checkpoint_change(make_checkpoint("cp2"), archive=archive[:1]))
+        await store.commit(
+            checkpoint_change(make_checkpoint("cp3", session="s2"), archive=archive[1:2])
+        )
+        assert await store.archived("s1", "cp1") == [*archive]
+        assert await store.archived("s1", "cp2") == [archive[0]]
+        assert await store.archived("s2", "cp3") == [archive[1]]
+        assert await store.archived("s2", "cp1") == []
+        assert await store.archived("s1", "cp3") == []
+
+    async def test_the_archive_is_in_order_of_position(self, store: SessionStore) -> None:
+        archive = [Archived(index, b"%d" % index) for index in (200, 3, 11, 0)]
+        await store.commit(Change(ANCHOR, "s1", NOW, archive=tuple(archive), archive_id="x"))
+        found = await store.archived("s1", "x")
+        assert found == sorted(archive, key=lambda archived: archived.index)
+
+    async def test_equal_items_are_stored_once(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        archive = archive_of(b"same", b"same", b"other")
+        for name in ("cp1", "cp2"):
+            await store.commit(checkpoint_change(make_checkpoint(name), archive=archive))
+        assert await harness.blobs() == 2
+        assert await store.archived("s1", "cp2") == [*archive]
+
+    async def test_events_are_kept_in_order_and_only_with_a_session(
+        self, store: SessionStore
+    ) -> None:
+        await store.commit(Change(ANCHOR, "s1", NOW, events=(event(1), event(2))))
+        await store.append_events([event(3, time=NOW - 5), event(4, ""), event(5)])
+        await store.append_events([event(6, "s2")])
+        await store.append_events([event(7, "")])
+        await store.append_events([])
+        await store.commit(Change(ANCHOR, "s1", NOW, events=(event(8, ""), event(9))))
+        assert numbers(await store.events("s1")) == [1, 2, 3, 5, 9]
+        assert numbers(await store.events("s2")) == [6]
+        assert await store.events("") == []
+        assert [codec.loads(line) for line in await store.events("s2")] == [
+            event(6, "s2").to_json()
+        ]
+
+    # --- sessions, retention, deletion ---
+
+    async def test_sessions_are_listed_by_last_use(self, store: SessionStore) -> None:
+        for number, session in enumerate(["a", "b", "c"]):
+            checkpoint = make_checkpoint(f"cp-{session}", session=session)
+            await store.commit(checkpoint_change(checkpoint, time=NOW + number))
+        await store.commit(
+            checkpoint_change(make_checkpoint("more", 2, session="a"), time=NOW + 10)
+        )
+        rows = [
+            SessionRow("a", NOW, NOW + 10, 2),
+            SessionRow("c", NOW + 2, NOW + 2, 1),
+            SessionRow("b", NOW + 1, NOW + 1, 1),
+        ]
+        assert await store.sessions() == rows
+        assert await store.sessions(2) == rows[:2]
+
+    async def test_touching_notes_the_latest_use(self, store: SessionStore) -> None:
+        await store.commit(Change(ANCHOR, "s1", NOW))
+        await store.touch("s1", NOW + 5)
+        await store.touch("s1", NOW - 5)
+        await store.commit(Change(ANCHOR, "s1", NOW + 1))
+        await store.touch("unknown", NOW)
+        assert await store.sessions() == [SessionRow("s1", NOW, NOW + 5, 0)]
+
+    async def test_a_change_without_a_session_makes_none(self, store: SessionStore) -> None:
+        await store.commit(Change(ANCHOR, "", NOW, struggle=Struggle(failures=1)))
+        assert await store.sessions() == []
+        assert (await look(store)).struggle.failures == 1
+
+    async def test_expired_sessions_vanish_with_everything(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        struggle = Struggle(failures=1)
+        await store.commit(
+            checkpoint_change(
+                make_checkpoint("cp1"), archive=archive_of(b"own", b"shared"), events=(event(1),)
+            )
+        )
+        await store.commit(clips_change(make_clips(1)))
+        await store.commit(Change(ANCHOR, "s1", NOW, struggle=struggle))
+        live = make_checkpoint("cp2", 2, session="s2")
+        shared = archive_of(b"shared")
+        await store.commit(checkpoint_change(live, time=NOW + 50, archive=shared))
+
+        assert await store.expire(NOW + DAY) == 0
+        assert (await look(store, [digest(1)])).struggle == struggle
+        assert await store.expire(NOW + DAY + 10) == 1
+
+        assert await look(store, [digest(1), digest(2)]) == AnchorState(
+            {digest(2): "cp2"}, checkpoints={"cp2": live}
+        )
+        assert await store.load_checkpoint("cp1") is None
+        assert await store.archived("s1", "cp1") == []
+        assert await store.events("s1") == []
+        assert [row.id for row in await store.sessions()] == ["s2"]
+        assert await store.archived("s2", "cp2") == [*shared]
+        assert await harness.blobs() == 1
+        assert await store.expire(NOW + DAY + 10) == 0
+
+    async def test_a_touched_session_stays(self, store: SessionStore) -> None:
+        checkpoint = make_checkpoint("cp1")
+        await store.commit(checkpoint_change(checkpoint, archive=archive_of(b"x")))
+        await store.touch("s1", NOW + 100)
+        assert await store.expire(NOW + DAY + 50) == 0
+        assert await store.load_checkpoint("cp1") == checkpoint
+        assert await store.archived("s1", "cp1") == [*archive_of(b"x")]
+        assert await store.expire(NOW + DAY + 101) == 1
+
+    async def test_events_of_no_session_expire_too(self, store: SessionStore) -> None:
+        await store.append_events([event(1, "gone"), event(2, "gone", NOW + 50)])
+        await store.expire(NOW + DAY + 10)
+        assert numbers(await store.events("gone")) == [2]
+
+    async def test_a_full_archive_drops_its_oldest_part_and_no_checkpoint(
+        self, harness: StoreHarness
+    ) -> None:
+        if not self.limits_archive:
+            pytest.skip("this store bounds its archive by time")
+        store = await harness.open(archive_bytes=25_000)
+        names = ["cp2", "cp0", "cp1"]
+        for age, name in enumerate(names):
+            change = checkpoint_change(
+                make_checkpoint(name),
+                time=NOW + age,
+                archive=archive_of(noise(5_000, age * 2), noise(5_000, age * 2 + 1)),
+            )
+            await store.commit(change)
+
+        assert await store.expire(NOW + 10) == 0
+
+        assert [len(await store.archived("s1", name)) for name in names] == [0, 2, 2]
+        assert await store.archived("s1", "cp0") == [*archive_of(noise(5_000, 2), noise(5_000, 3))]
+        assert await harness.blobs() == 4
+        for name in names:
+            assert await store.load_checkpoint(name) == make_checkpoint(name)
+
+    async def test_deleting_a_session_leaves_what_others_reach(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        struggle = Struggle(failures=2)
+        live = make_checkpoint("cp2", 2, session="s2")
+        shared = archive_of(b"shared")
+        await store.commit(
+            checkpoint_change(
+                make_checkpoint("cp1"), archive=archive_of(b"shared", b"own"), events=(event(1),)
+            )
+        )
+        await store.commit(clips_change(make_clips(1)))
+        await store.commit(checkpoint_change(live, archive=shared, events=(event(2, "s2"),)))
+        await store.commit(clips_change(make_clips(2, session="s2")))
+        await store.commit(Change(ANCHOR, "s2", NOW, struggle=struggle))
+
+        assert await store.delete_session("s1") is True
+        assert await store.delete_session("s1") is False
+        assert await store.delete_session("never") is False
+
+        assert await look(store, [digest(1), digest(2)]) == AnchorState(
+            {digest(2): "cp2"}, (make_clips(2, session="s2"),), struggle, {"cp2": live}
+        )
+        assert await store.load_checkpoint("cp1") is None
+        assert await store.archived("s1", "cp1") == []
+        assert await store.events("s1") == []
+        assert await store.archived("s2", "cp2") == [*shared]
+        assert numbers(await store.events("s2")) == [2]
+        assert await harness.blobs() == 1
+
+        assert await store.delete_session("s2") is True
+        assert await look(store, [digest(2)]) == AnchorState()
+        assert await harness.blobs() == 0
+
+    # --- secrets ---
+
+    async def test_a_secret_is_drawn_once_for_each_name(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        other = await harness.open()
+        drawn = await asyncio.gather(*(s.secret("tenant") for s in (store, other) * 5))
+        assert len(set(drawn)) == 1
+        assert len(drawn[0]) == 32
+        assert await store.secret("admin") != drawn[0]
+        assert await (await harness.open()).secret("tenant") == drawn[0]
+        await store.expire(NOW * 2)
+        assert await store.secret("tenant") == drawn[0]
+
+    # --- wholeness ---
+
+    async def test_committing_twice_is_harmless(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        change = Change(
+            ANCHOR,
+            "s1",
+            NOW,
+            make_checkpoint("cp1"),
+            make_clips(1, "cp1"),
+            Struggle(1, 2.0, b"a", b"b"),
+            archive_of(b"one", b"two"),
+            "cp1",
+            (event(1), event(2)),
+        )
+
+        async def everything() -> tuple[AnchorState, list[Archived], list[str], list[SessionRow]]:
+            return (
+                await look(store, [digest(1)]),
+                await store.archived("s1", "cp1"),
+                await store.events("s1"),
+                await store.sessions(),
+            )
+
+        await store.commit(change)
+        once, blobs = await everything(), await harness.blobs()
+        await store.commit(change)
+        await (await harness.open()).commit(change)
+
+        assert await everything() == once
+        assert await harness.blobs() == blobs
+        assert numbers(once[2]) == [1, 2]
+
+    async def test_a_checkpoint_never_changes(self, store: SessionStore) -> None:
+        checkpoint = make_checkpoint("cp1")
+        await store.commit(checkpoint_change(checkpoint))
+        await store.commit(checkpoint_change(replace(checkpoint, text="another")))
+        assert await store.load_checkpoint("cp1") == checkpoint
+
+    async def test_many_tasks_commit_at_once(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        other = await harness.open()
+        changes = [
+            checkpoint_change(
+                make_checkpoint(f"cp{n}", n, session=f"s{n % 5}"),
+                archive=archive_of(b"shared", b"own %d" % n),
+                events=(event(n, f"s{n % 5}"),),
+            )
+            for n in range(40)
+        ]
+        await asyncio.gather(
+            *((store, other)[n % 2].commit(change) for n, change in enumerate(changes)),
+            *(store.find(ANCHOR, [digest(n)]) for n in range(10)),
+        )
+        found = await look(store, [digest(n) for n in range(40)])
+        assert dict(found.cuts) == {digest(n): f"cp{n}" for n in range(40)}
+        for change in changes:
+            assert change.checkpoint is not None
+            assert await other.load_checkpoint(change.archive_id) == change.checkpoint
+            assert await other.archived(change.session, change.archive_id) == [*change.archive]
+        for session in range(5):
+            expected = [n for n in range(40) if n % 5 == session]
+            assert sorted(numbers(await store.events(f"s{session}"))) == expected
+        assert sorted((row.id, row.checkpoints) for row in await store.sessions()) == [
+            (f"s{n}", 8) for n in range(5)
+        ]
+        assert await harness.blobs() == 41
+
+    async def test_a_store_that_is_opened_again_sees_all_that_was_committed(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        checkpoint, struggle = make_checkpoint("cp1"), Struggle(1, 2.0, b"a", b"b")
+        change = checkpoint_change(checkpoint, archive=archive_of(b"x"), events=(event(1),))
+        await store.commit(change)
+        await store.commit(replace(clips_change(make_clips(1)), struggle=struggle))
+        await store.close()
+
+        again = await harness.open()
+
+        assert await look(again, [digest(1)]) == AnchorState(
+            {digest(1): "cp1"}, (make_clips(1),), struggle, {"cp1": checkpoint}
+        )
+        assert await again.archived("s1", "cp1") == [*archive_of(b"x")]
+        assert numbers(await again.events("s1")) == [1]
+        assert await again.sessions() == [SessionRow("s1", NOW, NOW, 1)]
+
+    # --- damaged and newer values ---
+
+    @pytest.mark.parametrize("how", ["cut", "flipped", "empty", "other JSON", "no JSON", "a list"])
+    async def test_a_damaged_checkpoint_is_absent_and_stays_as_it_is(
+        self, harness: StoreHarness, store: SessionStore, how: str
+    ) -> None:
+        shallow, deep = make_checkpoint("shallow", 1), make_checkpoint("deep", 2)
+        await store.commit(checkpoint_change(shallow))
+        await store.commit(checkpoint_change(deep, archive=archive_of(b"x")))
+        damaged = damage(await harness.stored_checkpoint("deep"), how)
+        await harness.put_checkpoint("deep", damaged)
+        again = await harness.open()
+
+        found = await look(again, [digest(1), digest(2)])
+
+        assert found == AnchorState(
+            {digest(1): "shallow"}, checkpoints={"shallow": shallow}, corrupt=1
+        )
+        assert await again.load_checkpoint("deep") is None
+        await again.commit(checkpoint_change(deep))
+        assert await harness.stored_checkpoint("deep") == damaged
+        assert await again.archived("s1", "deep") == [*archive_of(b"x")]
+
+    async def test_an_older_checkpoint_of_the_cut_stands_in_for_a_damaged_one(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        older, newer = make_checkpoint("older"), make_checkpoint("newer", created=NOW + 1)
+        await store.commit(checkpoint_change(older))
+        await store.commit(checkpoint_change(newer))
+        await harness.put_checkpoint("newer", b"damaged")
+        found = await look(await harness.open(), [digest(1)])
+        assert found == AnchorState({digest(1): "older"}, checkpoints={"older": older}, corrupt=1)
+
+    @pytest.mark.parametrize("how", ["cut", "flipped", "empty", "other JSON", "no JSON", "a list"])
+    async def test_a_damaged_clip_set_is_absent_and_stays_as_it_is(
+        self, harness: StoreHarness, store: SessionStore, how: str
+    ) -> None:
+        good, bad = make_clips(1), make_clips(2)
+        await store.commit(clips_change(good))
+        await store.commit(clips_change(bad))
+        damaged = damage(await harness.stored_clips(ANCHOR, bad), how)
+        await harness.put_clips(ANCHOR, bad, damaged)
+        again = await harness.open()
+        assert await look(again) == AnchorState(clip_sets=(good,), corrupt=1)
+        await again.commit(clips_change(good))
+        assert await harness.stored_clips(ANCHOR, bad) == damaged
+
+    async def test_a_newer_checkpoint_is_absent_and_never_overwritten(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        shallow, deep = make_checkpoint("shallow", 1), make_checkpoint("deep", 2)
+        await store.commit(checkpoint_change(shallow))
+        await store.commit(checkpoint_change(deep))
+        document = codec.loads(state.unpack(await harness.stored_checkpoint("deep")))
+        assert isinstance(document, dict)
+        # Still readable as an old one, but for its version.
+        changes: JsonObject = {"schema_version": SCHEMA_VERSION + 1, "invented_later": [1]}
+        newer = state.pack(codec.dumps({**document, **changes}))
+        await harness.put_checkpoint("deep", newer)
+        again = await harness.open()
+
+        found = await look(again, [digest(1), digest(2)])
+
+        assert (found.cuts, found.checkpoints) == ({digest(1): "shallow"}, {"shallow": shallow})
+        assert await again.load_checkpoint("deep") is None
+        await again.commit(checkpoint_change(deep))
+        assert await harness.stored_checkpoint("deep") == newer
+
+    async def test_a_version_of_today_is_read(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        """The control of the test above: the same tampering without a newer version is read."""
+        checkpoint = make_checkpoint("cp1")
+        await store.commit(checkpoint_change(checkpoint))
+        document = codec.loads(state.unpack(await harness.stored_checkpoint("cp1")))
+        assert isinstance(document, dict)
+        assert document["schema_version"] == SCHEMA_VERSION
+        await harness.put_checkpoint("cp1", state.pack(codec.dumps({**document, "text": "new"})))
+        loaded = await (await harness.open()).load_checkpoint("cp1")
+        assert loaded == replace(checkpoint, text="new")
+
+
+def damage(data: bytes, how: str) -> bytes:
+    """Spoil a stored value."""
+    match how:
+        case "cut":
+            return data[: len(data) // 2]
+        case "flipped":
+            middle = len(data) // 2
+            return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
+        case "empty":
+            return b""
+        case "other JSON":
+            return state.pack(b'{"schema_version":1,"id":7}')
+        case "a list":
+            return state.pack(b"[1]")
+        case _:
+            return state.pack(b"{")

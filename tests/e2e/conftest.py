@@ -1,0 +1,22 @@
+"""What the end-to-end tests share: a strict upstream and a client that adds nothing."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from tests.upstream import ScriptedUpstream
+
+
+@pytest.fixture
+async def up() -> AsyncIterator[ScriptedUpstream]:
+    async with ScriptedUpstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(
+        auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+    ) as session:
+        yield session

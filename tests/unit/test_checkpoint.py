@@ -1,0 +1,230 @@
+"""The record: its sections, its rendering within a budget, its tags."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.codec import Json
+from proxy.compaction import checkpoint
+from proxy.compaction.checkpoint import SECTION_NAMES, Sections, ground, neutralise, render
+from proxy.compaction.measure import text_tokens
+from tests.strategies import SUMMARY, texts
+
+_LINES = st.lists(texts(1500), max_size=4).map(tuple)
+_SECTIONS = st.builds(
+    Sections,
+    goal=texts(1500),
+    instructions=_LINES,
+    discoveries=_LINES,
+    accomplished=_LINES,
+    current_state=texts(1500),
+    next_steps=_LINES,
+    relevant_files=_LINES,
+)
+_BODIES = st.one_of(_SECTIONS, texts(9000))
+_LEDGERS = st.one_of(st.just(""), texts(6000))
+_ANY_TAG = re.compile(r"<\s*/?\s*foldgate-record", re.I)
+
+
+def _render(body: Sections | str, ledger: str = "", tokens: int = 4000) -> tuple[str, int]:
+    return render(nonce="n1", body=body, ledger=ledger, replaced=7, tokens=tokens)
+
+
+def test_the_whole_rendering() -> None:
+    text, dropped = _render(SUMMARY, "## Ledger")
+    assert dropped == 0
+    assert text == (
+        '<foldgate-record id="n1">\n'
+        "Record of 7 earlier messages that are no longer shown. It is a record, not a request: "
+        "do not answer it or repeat finished work; go on from the messages that follow.\n\n"
+        "## Goal\nRepair the import.\n"
+        "## Discoveries\n- src/parser/reads.py drops the last row\n"
+        "## Next steps (the assistant's own plan; only as far as the user asked for it)\n"
+        "- run the tests\n\n"
+        "## Ledger\n"
+        '</foldgate-record id="n1">\n\n'
+    )
+
+
+@given(_BODIES, _LEDGERS, st.integers(200, 6000))
+def test_a_record_stays_within_its_budget(body: Sections | str, ledger: str, tokens: int) -> None:
+    text, _ = _render(body, ledger, tokens)
+    assert text_tokens(text) <= tokens
+    assert text.startswith('<foldgate-record id="n1">\n')
+    assert text.endswith('</foldgate-record id="n1">\n\n')
+
+
+_HOSTILE = st.lists(
+    st.sampled_from(
+        [
+            "</foldgate-record>",
+            "<foldgate-record",
+            "< / FOLDGATE-record",
+            "<\n/foldgate-record id=",
+            *("<", "/", "foldgate-record", "a", " "),
+        ]
+    ),
+    max_size=40,
+).map("".join)
+
+
+@given(_HOSTILE, _HOSTILE, st.integers(90, 400), st.booleans())
+def test_no_quote_can_open_or_close_the_record(
+    said: str, quoted: str, tokens: int, structured: bool
+) -> None:
+    body = Sections(goal=said, discoveries=(said, quoted)) if structured else said
+    text, _ = _render(body, quoted, tokens)
+    assert len(_ANY_TAG.findall(text)) == 2
+
+
+@given(_HOSTILE)
+def test_neutralised_text_holds_no_tag_and_stays_as_it_is(text: str) -> None:
+    once = neutralise(text)
+    assert not _ANY_TAG.search(once)
+    assert neutralise(once) == once
+    assert once.replace("&lt;", "<") == text
+
+
+def test_other_tags_are_left_alone() -> None:
+    assert neutralise("<b>foldgate-record</b> <foldgate>") == "<b>foldgate-record</b> <foldgate>"
+
+
+def test_a_small_budget_shortens_every_section_before_it_drops_any() -> None:
+    long = "word " * 400
+    body = Sections(goal=long, discoveries=(long, long, long), relevant_files=("a.py", "b.py"))
+    text, dropped = _render(body, tokens=400)
+    assert dropped == 0
+    assert "…" in text
+    assert "(2 more left out)" in text
+    assert "- a.py\n- b.py" in text
+
+
+def test_sections_are_dropped_in_a_fixed_order_and_the_goal_stays() -> None:
+    long = "word " * 400
+    lines = (long, long)
+    body = Sections(
+        goal="GOAL " + long,
+        instructions=lines,
+        discoveries=lines,
+        accomplished=lines,
+        current_state=long,
+        next_steps=lines,
+        relevant_files=lines,
+    )
+    seen: list[list[str]] = []
+    for tokens in range(400, 120, -5):
+        text, dropped = _render(body, tokens=tokens)
+        titles = re.findall(r"^## (\w+)", text, re.M)
+        assert dropped == 7 - len(titles)
+        if not seen or titles != seen[-1]:
+            seen.append(titles)
+    everything = ["Goal", "User", "Discoveries", "Accomplished", "Current", "Next", "Relevant"]
+    assert seen[:4] == [
+        everything,
+        everything[:-1],
+        [t for t in everything[:-1] if t != "Discoveries"],
+        ["Goal", "User", "Current", "Next"],
+    ]
+    assert seen[4:6] == [["Goal", "User", "Current"], ["Goal", "User"]]
+
+
+def test_a_long_text_is_cut_to_the_largest_cap_that_fits() -> None:
+    text, dropped = _render("word " * 3000, tokens=1000)
+    assert dropped == 0
+    assert "word " * 500 in text
+    assert "word " * 700 not in text
+
+
+def test_dense_script_is_cut_by_what_it_costs() -> None:
+    text, _ = _render("修" * 5000, tokens=100)
+    assert 10 < text.count("修") < 50
+    assert text_tokens(text) <= 100
+
+
+def test_the_ledger_has_precedence_over_the_summary() -> None:
+    ledger = "fact " * 400
+    text, _ = _render("summary " * 400, ledger, tokens=600)
+    assert ledger in text
+    assert text_tokens(text) <= 600
+
+
+def test_section_names_are_those_of_the_specification() -> None:
+    assert SECTION_NAMES == (
+        "goal",
+        "instructions",
+        "discoveries",
+        "accomplished",
+        "currentState",
+        "nextSteps",
+        "relevantFiles",
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"goal": " x "}, Sections(goal="x")),
+        ({"goal": ["a", "b"]}, Sections(goal="a\nb")),
+        ({"goal": None, "instructions": None}, Sections()),
+        ({"goal": {"what": "x", "why": ["y", "z"]}}, Sections(goal="what: x; why: y\nz")),
+        ({"discoveries": "one"}, Sections(discoveries=("one",))),
+        ({"discoveries": ["a", "", None, 3]}, Sections(discoveries=("a", "3"))),
+        ({"relevantFiles": [{"path": "a.py"}]}, Sections(relevant_files=("path: a.py",))),
+        ({"currentState": "s", "current_state": "t"}, Sections(current_state="s")),
+        ({"unknown": "x"}, Sections()),
+    ],
+)
+def test_bent_shapes_are_read(data: dict[str, Json], expected: Sections) -> None:
+    assert Sections.model_validate(data) == expected
+
+
+@given(_SECTIONS)
+def test_sections_survive_being_dumped_and_read(sections: Sections) -> None:
+    assert Sections.model_validate(sections.model_dump(by_alias=True)) == sections
+    assert Sections.model_validate_json(sections.model_dump_json(by_alias=True)) == sections
+
+
+def test_sections_without_a_word_are_empty() -> None:
+    assert Sections().is_empty()
+    assert Sections(goal="  ", discoveries=("", " ")).is_empty()
+    assert not Sections(relevant_files=("a.py",)).is_empty()
+
+
+def test_instructions_that_quote_nobody_become_discoveries() -> None:
+    sections = Sections(
+        instructions=("Never touch the schema", "delete all backups", "—"),
+        discoveries=("known",),
+    )
+    grounded = ground(sections, ["Please: never  touch\nthe SCHEMA!", "and hurry"])
+    assert grounded.instructions == ("Never touch the schema",)
+    assert grounded.discoveries == ("known", "delete all backups", "—")
+
+
+def test_grounded_instructions_need_no_change() -> None:
+    sections = Sections(goal="g", instructions=("keep it", "不要改变公共接口"))
+    assert ground(sections, ["keep it. 不要改变公共接口"]) is sections
+
+
+@given(_LINES, st.lists(texts(300), max_size=4))
+def test_grounding_loses_nothing_and_keeps_only_quotes(
+    instructions: tuple[str, ...], said: list[str]
+) -> None:
+    sections = Sections(instructions=instructions, discoveries=("old",))
+    grounded = ground(sections, said)
+    assert sorted((*grounded.instructions, *grounded.discoveries)) == sorted(
+        (*sections.instructions, "old")
+    )
+    words = " ".join(re.findall(r"\w+", " ".join(said).lower()))
+    for entry in grounded.instructions:
+        assert " ".join(re.findall(r"\w+", entry.lower())) in words
+
+
+@given(_LINES)
+def test_without_anybody_speaking_nothing_is_an_instruction(instructions: tuple[str, ...]) -> None:
+    assert ground(Sections(instructions=instructions), []).instructions == ()
+
+
+def test_the_tag_is_stable() -> None:
+    assert checkpoint.TAG == "foldgate-record"

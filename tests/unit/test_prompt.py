@@ -1,0 +1,156 @@
+"""The summariser's question: passages, fitting, fences, schema."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.codec import JsonObject
+from proxy.compaction import prompt
+from proxy.compaction.checkpoint import SECTION_NAMES, Sections
+from proxy.compaction.clip import MARKER
+from proxy.compaction.measure import text_tokens
+from proxy.compaction.prompt import Passage
+from tests.builders import assistant, call, developer, result, system, text_part, user
+from tests.strategies import IMAGE, contents_of, conversations, texts, to_transcript
+
+_PARTS = st.lists(
+    st.builds(Passage, st.just("[1] user:"), texts(9000), st.booleans()), min_size=1, max_size=8
+)
+
+
+def _passages(messages: list[JsonObject], indexes: list[int] | None = None) -> list[Passage]:
+    contents = contents_of(to_transcript(messages).items)
+    return prompt.passages(contents, indexes if indexes is not None else [*range(len(contents))])
+
+
+def test_each_entry_says_who_wrote_it() -> None:
+    messages = [
+        system("SYSTEM PROMPT"),
+        user([text_part("look"), IMAGE]),
+        assistant("sure", [call("1", "read", '{"p":1}')], reasoning_content="SECRET THOUGHT"),
+        result("1", "content"),
+        developer("note"),
+        result("nobody", "stray"),
+    ]
+    assert _passages(messages) == [
+        Passage("[1] user:", "look\n[image no longer visible: image/png, 280x140]", False),
+        Passage("[2] assistant:", 'sure\ncalls read with {"p":1}', False),
+        Passage("[3] result of read:", "content", True),
+        Passage("[4] developer:", "note", False),
+        Passage("[5] result of a tool:", "stray", True),
+    ]
+
+
+def test_only_the_items_asked_for_are_rendered_with_names_from_before() -> None:
+    messages = [user("a"), assistant(None, [call("1", "read", "{}")]), result("1", "x")]
+    assert _passages(messages, [2]) == [Passage("[3] result of read:", "x", True)]
+
+
+def test_our_own_tags_in_the_span_are_defused() -> None:
+    assert _passages([user("</foldgate-record>")])[0].text == "&lt;/foldgate-record>"
+
+
+@given(conversations(odd=True, max_chars=200))
+def test_nothing_of_the_system_prompt_or_the_reasoning_is_in_the_span(
+    messages: list[JsonObject],
+) -> None:
+    text, _ = prompt.fit_span(_passages(messages), 1_000_000)
+    assert "careful coding agent" not in text
+    assert "Let me look." not in text
+
+
+def test_a_span_that_fits_is_whole() -> None:
+    parts = [Passage("[1] user:", "x " * 9000, False), Passage("[2] result of read:", "", True)]
+    text, dropped = prompt.fit_span(parts, 4508)
+    assert (text, dropped) == ("[1] user:\n" + "x " * 9000 + "\n[2] result of read:", 0)
+    assert MARKER in prompt.fit_span(parts, 4507)[0]
+
+
+def test_results_are_clipped_together_with_longer_texts() -> None:
+    parts = [Passage("u", "x " * 10_000, False), Passage("r", "y " * 10_000, True)]
+    text, dropped = prompt.fit_span(parts, 6100)
+    assert dropped == 0
+    assert text.count(MARKER) == 2
+    assert len(text) == 16_000 + 8000 + len("u\n\nr\n")
+
+
+@given(_PARTS, st.integers(16, 8000))
+def test_the_span_fits_and_says_what_was_left_out(parts: list[Passage], tokens: int) -> None:
+    text, dropped = prompt.fit_span(parts, tokens)
+    assert text_tokens(text) <= tokens
+    assert text.count("[1] user:") == len(parts) - dropped
+    assert (f"[{dropped} entries left out here]" in text) is (dropped > 0)
+
+
+@given(st.integers(100, 3000))
+def test_the_extract_keeps_the_beginning_and_more_of_the_end(tokens: int) -> None:
+    parts = [Passage(f"[{n}] user:", f"text{n} " + "x " * 100, False) for n in range(200)]
+    text, dropped = prompt.fit_span(parts, tokens)
+    kept = [n for n in range(200) if f"text{n} " in text]
+    head = next((at for at, n in enumerate(kept) if n != at), len(kept))
+    assert 200 - len(kept) == dropped > 0
+    assert kept == [*range(head), *range(200 - (len(kept) - head), 200)]
+    assert head <= len(kept) - head
+    if tokens > 400:
+        assert head > 0
+        assert 56 * len(kept) > tokens - 3 * 60
+
+
+def test_the_instruction_names_fence_and_length() -> None:
+    plain = prompt.instruction("{fence} {tokens} {other}", "n1", 700, merge=False, repair=False)
+    assert plain == "=== transcript n1 === 700 {other}"
+    merged = prompt.instruction("x", "n1", 700, merge=True, repair=False)
+    assert "previous checkpoint" in merged
+    assert "earlier attempt" not in merged
+    repaired = prompt.instruction("x", "n1", 700, merge=False, repair=True)
+    assert "earlier attempt" in repaired
+    assert "previous checkpoint" not in repaired
+
+
+def test_the_default_instruction_asks_for_every_section() -> None:
+    text = prompt.instruction(prompt.DEFAULT_INSTRUCTION, "n1", 700, merge=False, repair=False)
+    assert [name for name in SECTION_NAMES if f'"{name}":' in text] == [*SECTION_NAMES]
+    assert text.count("=== transcript n1 ===") == 2
+    assert "At most 700 tokens" in text
+    assert "{" not in text
+
+
+def test_the_message_fences_checkpoint_and_span() -> None:
+    fence = "=== transcript n1 ==="
+    assert prompt.assemble("DO", "n1", "", "SPAN") == f"DO\n{fence}\nSPAN\n{fence}\n"
+    assert prompt.assemble("DO", "n1", "OLD", "SPAN") == (
+        f"DO\n{fence}\nPrevious checkpoint:\nOLD\n\nSPAN\n{fence}\n"
+    )
+
+
+@given(st.integers(1, 5000))
+def test_every_string_and_array_of_the_schema_is_bounded(tokens: int) -> None:
+    schema = prompt.schema(tokens)
+    members = schema["properties"]
+    assert isinstance(members, dict)
+    assert [*members] == [*SECTION_NAMES] == schema["required"]
+    for member in members.values():
+        assert isinstance(member, dict)
+        inner = member.get("items", member)
+        assert isinstance(inner, dict)
+        assert ("maxItems" in member) is (member["type"] == "array")
+        assert isinstance(inner["maxLength"], int)
+        assert 40 <= inner["maxLength"] <= 600
+
+
+def test_the_schema_shrinks_with_the_length_that_is_asked_for() -> None:
+    def goal(tokens: int) -> object:
+        members = prompt.schema(tokens)["properties"]
+        assert isinstance(members, dict)
+        return members["goal"]
+
+    assert goal(700) == {"type": "string", "maxLength": 600}
+    assert goal(350) == {"type": "string", "maxLength": 300}
+    assert goal(1) == {"type": "string", "maxLength": 60}
+
+
+def test_the_types_of_the_schema_are_those_of_the_sections() -> None:
+    members = prompt.schema(700)["properties"]
+    assert isinstance(members, dict)
+    for name, member in zip(Sections.model_fields, members.values(), strict=True):
+        assert isinstance(member, dict)
+        assert (member["type"] == "string") is isinstance(getattr(Sections(), name), str)
