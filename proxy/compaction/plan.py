@@ -66,6 +66,8 @@ class Question:
     window: Window
     read: Callable[[Item], Content]
     """Decodes an item again; called only for what is clipped."""
+    factor: float = 1.0
+    """By how much the model's real count is known to exceed the estimate."""
     force: bool = False
     attempt: Attempt = Attempt()
 
@@ -143,7 +145,7 @@ class _Planner:
         self.q = question
         self.state = state
         self.t = question.transcript
-        self.limits = budget(question.policy, question.window, self.t)
+        self.limits = budget(question.policy, question.window, self.t, question.factor)
         self.instructions = total(self.t.instructions)
         self.before = self.instructions + total(self.t.items) + self.t.catalogue
         self.checkpoint = state.checkpoint

@@ -82,13 +82,23 @@ def reserve(window: int, requested_output: int | None) -> int:
     return min(requested_output, window // 4)
 
 
-def budget(policy: CompactionPolicy, window: Window, transcript: Transcript) -> Budget:
-    """Work out the budget of one request."""
+def budget(
+    policy: CompactionPolicy, window: Window, transcript: Transcript, factor: float = 1.0
+) -> Budget:
+    """Work out the budget of one request.
+
+    Args:
+        policy: the knobs.
+        window: the model's context window.
+        transcript: the request.
+        factor: by how much the model's real count exceeds our estimate. It lowers what fits,
+            in estimated tokens; the threshold stays what the operator set.
+    """
     instructions = total(transcript.instructions)
     known = window.trusted
     char_trigger = math.floor(policy.threshold * policy.max_context_chars)
     base = instructions.tokens + transcript.catalogue.tokens
-    trigger, fit, overhead = _token_limits(policy, known, base, transcript.requested_output)
+    trigger, fit, overhead = _token_limits(policy, known, base, transcript.requested_output, factor)
     # The character rule may fire long before a huge window does; the aim follows the lower one.
     by_chars = int(char_trigger / CHARS_PER_TOKEN) + transcript.catalogue.tokens
     room = max(0, min(trigger, by_chars) - base)
@@ -109,12 +119,16 @@ def budget(policy: CompactionPolicy, window: Window, transcript: Transcript) -> 
 
 
 def _token_limits(
-    policy: CompactionPolicy, window: int | None, base: int, requested_output: int | None
+    policy: CompactionPolicy,
+    window: int | None,
+    base: int,
+    requested_output: int | None,
+    factor: float,
 ) -> tuple[int, int | None, bool]:
     if window is None:
         trigger = math.ceil(policy.max_context_chars / CHARS_PER_TOKEN)
         return trigger, None, base + _floor_tokens(None) > trigger
-    fit = window - reserve(window, requested_output)
+    fit = int((window - reserve(window, requested_output)) / factor)
     trigger = min(math.floor(policy.threshold * window), fit + 1)
     fixed = base + _floor_tokens(window)
     if fixed > trigger:

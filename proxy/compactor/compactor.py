@@ -22,7 +22,7 @@ from proxy.compaction.policy import Window
 from proxy.compactor.flights import Flights
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import Found, SessionMemory
-from proxy.compactor.ports import Environment, Windows
+from proxy.compactor.ports import Environment, Ratios, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Inbound, Outcome, PreparedRequest
 from proxy.compactor.runs import CompactionRuns, Landed
@@ -53,6 +53,7 @@ class Compactor:
         memory: SessionMemory,
         folder: Folder,
         windows: Windows,
+        ratios: Ratios,
         sink: EventSink,
         environment: Environment,
     ) -> None:
@@ -60,6 +61,7 @@ class Compactor:
         self._dialect = dialect
         self._memory = memory
         self._windows = windows
+        self._ratios = ratios
         self._environment = environment
         self._reporter = Reporter(sink, environment.now)
         self._runs = CompactionRuns(dialect, memory, folder, windows, self._reporter, environment)
@@ -74,6 +76,8 @@ class Compactor:
                 return Outcome(inbound.body)
             handling = inbound.resolve(parsed.model, parsed.output_field)
             route = handling.route
+            if inbound.bypass:
+                return Outcome(inbound.body, route)
             # Only a stream can be kept alive with comments.
             patience = inbound.patience if parsed.stream else None
             request = PreparedRequest(
@@ -130,6 +134,7 @@ class Compactor:
             request.handling.rules.policy,
             window,
             self._dialect.read,
+            self._ratios.factor(request.handling.route.base.url, request.parsed.model),
             force=request.force,
             attempt=attempt,
         )
@@ -183,6 +188,7 @@ class Compactor:
             rewritten=True,
             session=session,
             marks=_marks(found, decision, landed),
+            measured=_comparable(request, outlook.after.tokens),
             before=outlook.before.tokens,
             after=outlook.after.tokens,
         )
@@ -225,7 +231,15 @@ class Compactor:
 
 def _forwarded(request: PreparedRequest, outlook: Outlook) -> Outcome:
     tokens = outlook.before.tokens
-    return Outcome(request.body, request.handling.route, before=tokens, after=tokens)
+    measured = _comparable(request, tokens)
+    return Outcome(
+        request.body, request.handling.route, measured=measured, before=tokens, after=tokens
+    )
+
+
+def _comparable(request: PreparedRequest, tokens: int) -> int:
+    # What an image costs differs too much between models to say anything about text.
+    return 0 if any(item.has_image for item in request.parsed.transcript.items) else tokens
 
 
 def _shadow(request: PreparedRequest, outlook: Outlook) -> Outcome:

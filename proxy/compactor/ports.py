@@ -33,6 +33,14 @@ class Windows(Protocol):
         ...
 
 
+class Ratios(Protocol):
+    """Knows by how much the token estimate is off."""
+
+    def factor(self, base: str, model: str) -> float:
+        """Return by how much the estimate is to be raised, at least 1."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Time and chance, so that tests can hold them still."""

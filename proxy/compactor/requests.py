@@ -40,6 +40,8 @@ class Inbound:
     """Chooses the handling by the request's model and the output-limit field it uses."""
     force: bool = False
     shadow: bool = False
+    bypass: bool = False
+    """Only routed, not looked at further."""
     patience: Patience | None = None
 
 
@@ -66,6 +68,8 @@ class Outcome:
     session: str = ""
     marks: tuple[str, ...] = ()
     """Words of the ``x-foldgate-compaction`` header; empty means ``none``."""
+    measured: int = 0
+    """Estimate to compare with the upstream's usage report; 0 when it cannot be compared."""
     before: int = 0
     after: int = 0
     refusal: str = ""

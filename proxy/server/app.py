@@ -20,12 +20,14 @@ from proxy.errors import StoreError
 from proxy.server.events import StoredEvents
 from proxy.server.gate import Gate
 from proxy.server.handlers import Gateway
+from proxy.server.relay import ADDED
 from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy, is_loopback
 from proxy.sessions.sqlite_store import SqliteStore
 from proxy.settings import Settings
 from proxy.telemetry import EventSink, Fanout, log
 from proxy.upstream.client import TransportOptions, UpstreamClient
+from proxy.upstream.ratios import Ratios
 from proxy.upstream.summarizer import SummaryTimes, UpstreamSummarizer
 from proxy.upstream.windows import WindowProbe
 
@@ -81,10 +83,9 @@ async def _handle(request: web.Request) -> web.StreamResponse:
 
 
 async def _strip_added_headers(_: web.Request, response: web.StreamResponse) -> None:
-    # aiohttp signs every reply; a transparent proxy does not.
-    headers = response.headers
-    if headers.get("Server", "").startswith("Python/"):
-        del headers["Server"]
+    # aiohttp signs every reply and guesses its type; a transparent proxy does not.
+    for name in response.get(ADDED, ("Server",)):
+        response.headers.popall(name, None)
 
 
 async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
@@ -105,6 +106,7 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     environment = Environment(time.time, lambda: secrets.token_hex(8))
     memory = SessionMemory(store, sinks, time.time)
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
+    ratios = Ratios()
     compactor = Compactor(
         ChatCompletions(
             Annotators(measure.size_of, fingerprint.extend, measure.text_size),
@@ -120,12 +122,13 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
             compaction.concurrency,
         ),
         windows,
+        ratios,
         sinks,
         environment,
     )
     tasks = Tasks()
     tenancy = await _tenancy(settings, store)
-    gateway = Gateway(gate, client, compactor, memory, tenancy, tasks)
+    gateway = Gateway(gate, client, compactor, memory, tenancy, tasks, ratios)
     return Parts(store, client, events, memory, windows, compactor, tasks, gateway)
 
 

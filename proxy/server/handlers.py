@@ -14,11 +14,13 @@ from proxy.errors import ContextBudgetExceeded, UpstreamError
 from proxy.server import error_responses, health
 from proxy.server.bodies import Body, read_body, stream_body
 from proxy.server.gate import Gate
-from proxy.server.relay import EarlyStream, relay
+from proxy.server.relay import EarlyStream, Tap, relay
 from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import request_headers
+from proxy.upstream.ratios import Ratios, reported_tokens
+from proxy.upstream.routes import Route
 
 OWN_PAGES = "/_foldgate/"
 _CHAT_PATH = "/chat/completions"
@@ -35,6 +37,7 @@ class Gateway:
         memory: SessionMemory,
         tenancy: Tenancy,
         tasks: Tasks,
+        ratios: Ratios,
     ) -> None:
         """Take the parts; `gate` is replaced on a reload."""
         self.gate = gate
@@ -46,6 +49,7 @@ class Gateway:
         self._memory = memory
         self._tenancy = tenancy
         self._tasks = tasks
+        self._ratios = ratios
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -106,13 +110,13 @@ class Gateway:
         if not isinstance(body, Body):
             return await self._pass(request, body)
         bypassed = "bypass" in settings.request_headers and "x-foldgate-bypass" in request.headers
-        if body.decoded is None or bypassed:
+        if body.decoded is None:
             return await self._pass(request, body.raw)
         headers = request_headers(request.headers)
         headers.popall("Content-Length", None)
         early = EarlyStream(request, settings.keepalive_seconds)
         outcome = await self._compactor.handle(
-            self._inbound(request, gate, body.decoded, headers, early)
+            self._inbound(request, gate, body.decoded, headers, early, bypass=bypassed)
         )
         if outcome.route is None:
             return await self._pass(request, body.raw)
@@ -127,6 +131,8 @@ class Gateway:
         body: bytes,
         headers: CIMultiDict[str],
         early: EarlyStream,
+        *,
+        bypass: bool,
     ) -> Inbound:
         settings = gate.settings.server
         asked = request.headers.get("x-foldgate-compact", "").lower()
@@ -136,6 +142,7 @@ class Gateway:
             lambda model, output_field: gate.handling(model, headers, output_field),
             force="compact" in settings.request_headers and asked == "force",
             shadow=settings.shadow,
+            bypass=bypass,
             patience=early,
         )
 
@@ -160,13 +167,25 @@ class Gateway:
             self._tasks.start(self._memory.touch(outcome.session))
         try:
             async with self._client.send("POST", url, headers, sent) as reply:
+                tap = self._tap(outcome, route) if reply.status == 200 else None
                 if early.response is not None:
-                    return await early.finish(reply)
-                return await relay(request, reply, self._reply_headers(outcome))
+                    return await early.finish(reply, tap)
+                return await relay(request, reply, self._reply_headers(outcome), tap)
         except UpstreamError as error:
             if early.response is None:
                 raise
             return await early.fail(error_responses.envelope(str(error), error.type, error.code))
+
+    def _tap(self, outcome: Outcome, route: Route) -> Tap | None:
+        if not outcome.measured:
+            return None
+
+        def learn(tail: bytes) -> None:
+            reported = reported_tokens(tail)
+            if reported is not None:
+                self._ratios.learn(route.base.url, route.model, outcome.measured, reported)
+
+        return learn
 
     async def _refuse(
         self, request: web.Request, outcome: Outcome, early: EarlyStream
@@ -178,7 +197,7 @@ class Gateway:
         return error_responses.of_error(error, headers)
 
     def _reply_headers(self, outcome: Outcome) -> dict[str, str]:
-        if not self.gate.settings.server.reply_headers:
+        if not self.gate.settings.server.reply_headers or not outcome.before:
             return {}
         headers = {
             "x-foldgate-compaction": ", ".join(outcome.marks) or "none",

@@ -5,7 +5,7 @@ end of a stream for the end of the answer: its connection is broken off too.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
 import aiohttp
@@ -19,40 +19,64 @@ from proxy.upstream.headers import reply_headers
 WHOLE_REPLY_BYTES = 1024 * 1024
 """A reply of known length up to this is read and written in one piece."""
 
+TAP_BYTES = 4096
+"""How much of a reply's end is looked at for its usage report."""
+
+Tap = Callable[[bytes], None]
+ADDED = "added"
+"""Under this name a response lists the headers that aiohttp adds and the upstream did not send."""
+
+_ADDED_BY_AIOHTTP = ("Server", "Content-Type")
 _T = TypeVar("_T")
 
 
 async def relay(
-    request: web.Request, reply: aiohttp.ClientResponse, extra: Mapping[str, str]
+    request: web.Request,
+    reply: aiohttp.ClientResponse,
+    extra: Mapping[str, str],
+    tap: Tap | None = None,
 ) -> web.StreamResponse:
-    """Send an upstream's reply to the client."""
+    """Send an upstream's reply to the client; `tap` gets its last bytes once it is sent."""
     headers = reply_headers(reply.headers)
     headers.update(extra)
+    added = [name for name in _ADDED_BY_AIOHTTP if name not in headers]
     length = reply.headers.get("Content-Length", "")
     if length.isdecimal() and int(length) <= WHOLE_REPLY_BYTES and request.method != "HEAD":
         try:
             body = await reply.read()
         except (aiohttp.ClientError, TimeoutError):
             return broken_off(request)
-        return web.Response(
+        if tap is not None:
+            tap(body[-TAP_BYTES:])
+        whole = web.Response(
             status=reply.status, reason=reply.reason, headers=headers, body=body or None
         )
+        whole[ADDED] = added
+        return whole
     response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
+    response[ADDED] = added
     await response.prepare(request)
-    return await copy_body(request, reply, response)
+    return await copy_body(request, reply, response, tap)
 
 
 async def copy_body(
-    request: web.Request, reply: aiohttp.ClientResponse, response: web.StreamResponse
+    request: web.Request,
+    reply: aiohttp.ClientResponse,
+    response: web.StreamResponse,
+    tap: Tap | None = None,
 ) -> web.StreamResponse:
     """Copy what is left of a reply into a response that was begun."""
+    before = chunk = b""
     try:
-        async for chunk in reply.content.iter_any():
-            await response.write(chunk)
+        async for following in reply.content.iter_any():
+            await response.write(following)
+            before, chunk = chunk, following
     except (aiohttp.ClientError, TimeoutError):
         break_off(request)
         return response
     await response.write_eof()
+    if tap is not None:
+        tap((before + chunk)[-TAP_BYTES:])
     return response
 
 
@@ -110,11 +134,13 @@ class EarlyStream:
         except ConnectionError:
             return
 
-    async def finish(self, reply: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def finish(
+        self, reply: aiohttp.ClientResponse, tap: Tap | None = None
+    ) -> web.StreamResponse:
         """Continue the stream with the upstream's reply, whatever that turned out to be."""
         response = self._begun()
         if reply.status == 200 and reply.content_type == "text/event-stream":
-            return await copy_body(self._request, reply, response)
+            return await copy_body(self._request, reply, response, tap)
         return await self.fail(_error_of(reply.status, await reply.read()))
 
     async def fail(self, error: JsonObject) -> web.StreamResponse:

@@ -24,6 +24,8 @@ _KEEPALIVE_SECONDS = 4.0
 # a request from being written into a connection that is just being closed.
 
 _READ_BUFFER_BYTES = 256 * 1024
+_HEADER_BYTES = 64 * 1024
+_MAX_HEADERS = 512
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _parse_url = lru_cache(maxsize=512)(lambda url: URL(url, encoded=True))
 
@@ -59,6 +61,9 @@ class UpstreamClient:
             auto_decompress=False,
             skip_auto_headers=_NO_AUTO_HEADERS,
             read_bufsize=_READ_BUFFER_BYTES,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            max_headers=_MAX_HEADERS,
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=options.connect_seconds,

@@ -6,7 +6,7 @@ do our own request headers. Everything else passes.
 
 from collections.abc import Mapping
 
-from multidict import CIMultiDict
+from multidict import CIMultiDict, MultiMapping
 
 OWN_PREFIX = "x-foldgate-"
 
@@ -37,7 +37,7 @@ _NOT_FOR_SUMMARY = (
 )
 
 
-def request_headers(inbound: Mapping[str, str]) -> CIMultiDict[str]:
+def request_headers(inbound: MultiMapping[str]) -> CIMultiDict[str]:
     """Return the headers of an outbound request, `Content-Length` included."""
     dropped = _dropped(inbound)
     return CIMultiDict(
@@ -49,7 +49,7 @@ def request_headers(inbound: Mapping[str, str]) -> CIMultiDict[str]:
     )
 
 
-def reply_headers(upstream: Mapping[str, str]) -> CIMultiDict[str]:
+def reply_headers(upstream: MultiMapping[str]) -> CIMultiDict[str]:
     """Return the headers of a relayed reply."""
     dropped = _dropped(upstream)
     return CIMultiDict(
@@ -57,11 +57,11 @@ def reply_headers(upstream: Mapping[str, str]) -> CIMultiDict[str]:
     )
 
 
-def _dropped(headers: Mapping[str, str]) -> frozenset[str] | set[str]:
-    named = headers.get("Connection")
+def _dropped(headers: MultiMapping[str]) -> frozenset[str] | set[str]:
+    named = headers.getall("Connection", None)
     if not named:
         return HOP_BY_HOP
-    return HOP_BY_HOP | {token.strip().lower() for token in named.split(",")}
+    return HOP_BY_HOP | {token.strip().lower() for token in ",".join(named).split(",")}
 
 
 def with_credential(headers: CIMultiDict[str], key: str) -> CIMultiDict[str]:

@@ -433,6 +433,23 @@ def _flip(data: bytes, bit: int) -> bytes:
     return bytes(flipped)
 
 
+async def test_a_commit_that_fails_half_way_is_undone(harness: SqliteHarness) -> None:
+    store = await harness.open()
+    with closing(sqlite3.connect(harness.path)) as db:
+        (schema,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'events'").fetchone()
+        # Events are written last.
+        db.execute("DROP TABLE events")
+        change = _large_change(1, size=100)
+        with pytest.raises(StoreUnavailable):
+            await store.commit(change)
+        assert await suite.look(store, [digest(1)]) == AnchorState()
+        assert await store.sessions() == []
+        assert await store.archived("s1", "cp1") == []
+        db.execute(schema)
+    await store.commit(change)
+    assert await _wholeness(store, change) == "whole"
+
+
 async def test_errors_name_no_path_and_no_content(harness: SqliteHarness) -> None:
     store = await harness.open()
     with closing(sqlite3.connect(harness.path)) as db:

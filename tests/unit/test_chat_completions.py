@@ -458,6 +458,23 @@ def test_warm_and_cold_agree_on_traps_after_a_known_item(body: bytes) -> None:
     both.agree(body)
 
 
+@pytest.mark.parametrize("sign", [b"]", b";", b":", b" ", b"}", b",,", b""])
+def test_warm_and_cold_agree_on_what_stands_between_known_items(sign: bytes) -> None:
+    both = Both()
+    both.agree(b'{"messages":[%b,%b]}' % (_ONE, _TWO))
+    assert both.agree(b'{"messages":[%b%b%b]}' % (_ONE, sign, _TWO)) is None
+
+
+def test_an_earlier_member_with_the_same_value_is_not_taken_for_the_head() -> None:
+    both = Both()
+    assert both.agree(b'{"old":[%b],"messages":[%b]}' % (_ONE, _ONE)) is not None
+    assert both.agree(b'{"old":[%b]}' % _ONE) is None
+    nested = b'{"old":{"messages":[%b]},"messages":[%b]}'
+    assert both.agree(nested % (_ONE, _ONE)) is not None
+    assert both.agree(nested % (_ONE, _TWO)) is not None
+    assert both.agree(nested % (_TWO, _ONE)) is not None
+
+
 @pytest.mark.parametrize("known", [b"1", b"0", b"-1", b"1.5", b"true", b'"a"', b"[]"])
 @pytest.mark.parametrize("sent", [b"1", b"12", b"1.5", b"10", b"0", b"0.5", b"1e5", b"-1", b"-12"])
 def test_warm_and_cold_agree_on_items_that_are_numbers(known: bytes, sent: bytes) -> None:

@@ -256,6 +256,12 @@ APART: dict[str, Messages] = {
     "custom beside function": with_calls(
         {**b.call("call_abc", "read", ARGUMENTS), "custom": {"name": "x", "input": "y"}}
     ),
+    "unknown field of a function": with_calls(
+        {"id": "a", "function": {"name": "read", "arguments": ARGUMENTS, "x_function": 1}}
+    ),
+    "unknown field of a function, another value": with_calls(
+        {"id": "a", "function": {"name": "read", "arguments": ARGUMENTS, "x_function": 2}}
+    ),
     "argument value": with_arguments('{"b":2,"a":"hé é","n":1.0,"x":null}'),
     "argument as a string": with_arguments('{"b":"1","a":"hé é","n":1.0,"x":null}'),
     "argument null dropped": with_arguments('{"b":1,"a":"hé é","n":1.0}'),

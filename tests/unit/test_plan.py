@@ -387,6 +387,24 @@ def test_a_stored_checkpoint_that_leaves_nothing_is_an_error() -> None:
         _decide(shorter, None, Window(4000), done.state)
 
 
+def test_a_stored_record_that_would_part_a_call_from_its_result_is_an_error() -> None:
+    messages = [*_chat(40), *tool_session(2, system=None)]
+    done = _run(messages, None, Window(4000))
+    assert done.state.checkpoint is not None
+    broken = replace(done.state.checkpoint, cut_length=len(messages) - 1, kept=(80,))
+    with pytest.raises(InvariantBroken, match="separated"):
+        _decide(messages, None, Window(1_000_000), State(broken))
+
+
+def test_what_a_record_covers_is_not_compacted_again() -> None:
+    policy = CompactionPolicy(keep_turns=0, target=0.1, max_context_chars=8000)
+    first = _run(_chat(10), policy, _HUGE, force=True)
+    assert first.state.checkpoint is not None
+    assert first.state.checkpoint.cut_length == 18
+    again = _decide(_chat(10), policy, _HUGE, first.state, force=True)
+    assert again.outlook.skipped == "not_enough_history"
+
+
 def test_a_long_task_is_compacted_again_and_again_without_losing_the_task() -> None:
     policy, window = CompactionPolicy(), Window(16_000)
     state, cuts = State(), list[int]()

@@ -1,0 +1,322 @@
+"""Edits, branches, undo, retries, sub-agents and tenants: always the right content."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.codec import Json, JsonObject, dumps
+from tests import builders as b
+from tests.e2e import checks
+from tests.e2e.checks import PEERS, Agent, Exchange
+from tests.e2e.running import Running
+from tests.upstream import Recorded, ScriptedUpstream
+
+WINDOW = 16_384
+STEPS = 24
+"""Enough calls of 2 KB for one compaction."""
+
+_MARK = re.compile(r"mark\d+n\d{5}z|MARK-\w+")
+
+
+def remembers_marks(request: Recorded) -> str:
+    """A summary that repeats every marker of what it was shown, so that a leak is seen."""
+    marks: list[Json] = [*dict.fromkeys(_MARK.findall(request.decoded.decode()))]
+    return dumps({"goal": "Repair the import.", "discoveries": marks}).decode()
+
+
+class Scene:
+    """A one-turn session that was compacted once, and its proxy."""
+
+    def __init__(self, proxy: Running, up: ScriptedUpstream, agent: Agent) -> None:
+        self.proxy = proxy
+        self.up = up
+        self.agent = agent
+        self.messages = b.tool_session(STEPS, result_chars=2048)
+
+    @property
+    def cut(self) -> int:
+        """How many of `messages`, the system message included, stand before the cut."""
+        first_kept = checks.raw_messages(self.agent.exchanges[STEPS].arrived)[2]
+        return [dumps(m) for m in self.messages].index(first_kept)
+
+    @property
+    def record(self) -> str:
+        return checks.record_of(self.agent.exchanges[STEPS])
+
+    @property
+    def record_id(self) -> str:
+        return checks.record_id(self.record)
+
+
+@pytest.fixture
+async def scene(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> AsyncIterator[Scene]:
+    checks.make_strict(up, WINDOW)
+    up.summary_text = remembers_marks
+    async with Running(up.base_url, tmp_path, **PEERS) as proxy:
+        scene = Scene(proxy, up, Agent(client, proxy.url, up))
+        await scene.agent.play(scene.messages)
+        assert len(up.summaries) == 1
+        assert scene.agent.exchanges[STEPS].marks == ["reused"]
+        assert scene.record
+        yield scene
+        checks.assert_fine(scene.agent.exchanges, up)
+
+
+def edited(messages: Sequence[JsonObject], index: int, text: str) -> list[JsonObject]:
+    """The list with the content of one message replaced."""
+    return [{**m, "content": text} if i == index else m for i, m in enumerate(messages)]
+
+
+def only(exchange: Exchange, present: Sequence[str], absent: Sequence[str]) -> None:
+    """The forwarded body holds all of `present` and none of `absent`."""
+    body = exchange.arrived.decode()
+    assert [word for word in present if word not in body] == []
+    assert [word for word in absent if word in body] == []
+
+
+async def test_an_edited_old_message_is_what_counts(scene: Scene) -> None:
+    messages = edited(scene.messages, 5, b.prose(2048, 77, "MARK-edited"))
+    gone = b.marker(0, 1)
+    exchange = await scene.agent.say(messages)
+    assert exchange.marks == ["compacted"]
+    assert len(scene.up.summaries) == 2
+    assert gone not in scene.up.summaries[1].decoded.decode()
+    only(exchange, ["MARK-edited", b.TASK], [gone, scene.record_id])
+    again = await scene.agent.say(messages)
+    assert again.arrived == exchange.arrived
+    # Back to what it was before: the first checkpoint still stands.
+    back = await scene.agent.say(scene.messages)
+    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert len(scene.up.summaries) == 2
+
+
+async def test_an_edited_task_starts_afresh(scene: Scene) -> None:
+    messages = edited(scene.messages[:20], 1, "MARK-other: draw a map of the harbour instead.")
+    exchange = await scene.agent.say(messages)
+    assert exchange.marks == ["none"]
+    only(exchange, ["MARK-other"], [b.TASK, scene.record_id])
+
+
+async def test_an_edit_behind_the_cut_keeps_the_checkpoint(scene: Scene) -> None:
+    index = scene.cut + 1
+    gone = b.marker(0, (index - 3) // 2)
+    assert gone in scene.agent.exchanges[STEPS].text
+    messages = edited(scene.messages, index, b.prose(1000, 5, "MARK-late"))
+    exchange = await scene.agent.say(messages)
+    assert exchange.marks == ["reused"]
+    assert checks.record_of(exchange) == scene.record
+    only(exchange, ["MARK-late", b.TASK], [gone])
+    assert len(scene.up.summaries) == 1
+
+
+async def test_branch_and_return(scene: Scene) -> None:
+    """A new summary neither for the branch that shares the cut, nor on the way back."""
+    base = scene.messages[: scene.cut + 4]
+    branch = [*base, b.assistant("Let me ask."), b.user("MARK-branch: try the other way.")]
+    exchange = await scene.agent.say(branch)
+    only(exchange, ["MARK-branch", b.TASK, scene.record_id], [b.marker(0, STEPS - 1)])
+    longer = [*branch, *b.tool_session(3, seed=8, result_chars=500)[2:]]
+    extended = await scene.agent.say(longer)
+    arrived = checks.raw_messages(exchange.arrived)
+    assert checks.raw_messages(extended.arrived)[: len(arrived)] == arrived
+    back = await scene.agent.say(scene.messages)
+    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    only(back, [], ["MARK-branch"])
+    assert len(scene.up.summaries) == 1
+    assert {exchange.session, extended.session, back.session} == {back.session}
+
+
+async def test_two_branches_before_the_cut_have_a_checkpoint_each(scene: Scene) -> None:
+    other = [*scene.messages[:6], *b.tool_session(STEPS, seed=3, result_chars=2048)[2:]]
+    there = [await scene.agent.say(step) for step in checks.steps(other[:]) if len(step) > 6]
+    assert len(scene.up.summaries) == 2
+    back = await scene.agent.say(scene.messages)
+    again = await scene.agent.say(other)
+    assert len(scene.up.summaries) == 2
+    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert again.arrived == there[-1].arrived
+    for number in range(4, STEPS):
+        only(back, [], [b.marker(3, number)])
+        only(again, [], [b.marker(0, number)])
+    assert back.session != again.session
+
+
+async def test_undo_past_the_cut_to_it_and_behind_it(scene: Scene) -> None:
+    cut = scene.cut
+    for length in (cut - 2, cut):
+        exchange = await scene.agent.say(scene.messages[:length])
+        assert exchange.marks == ["none"]
+        only(exchange, [], [scene.record_id])
+    behind = await scene.agent.say(scene.messages[: cut + 2])
+    assert behind.marks == ["reused"]
+    assert checks.record_of(behind) == scene.record
+    back = await scene.agent.say(scene.messages)
+    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert len(scene.up.summaries) == 1
+
+
+async def test_another_way_on_from_exactly_the_cut(scene: Scene) -> None:
+    head = scene.messages[: scene.cut]
+    ways = [
+        [b.user("MARK-way: stop and explain.")],
+        [b.assistant("I stop here."), b.user("MARK-way: why?")],
+        b.tool_session(2, seed=6, result_chars=300)[2:],
+    ]
+    for way in ways:
+        exchange = await scene.agent.say([*head, *way])
+        assert checks.record_of(exchange) == scene.record
+        only(exchange, [b.TASK], [b.marker(0, STEPS - 1)])
+        on = [*head, *way, b.assistant("Well."), b.user("MARK-on: go on.")]
+        extended = await scene.agent.say(on)
+        arrived = checks.raw_messages(exchange.arrived)
+        assert checks.raw_messages(extended.arrived)[: len(arrived)] == arrived
+    assert len(scene.up.summaries) == 1
+
+
+async def test_a_user_message_right_after_the_cut_keeps_its_parts(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    checks.make_strict(up, WINDOW)
+    picture = b.image_part(b.data_url(b.png(64, 64, 900)))
+    messages = b.tool_session(STEPS, result_chars=2048)
+    messages[1] = b.user([b.text_part(b.TASK), picture])
+    async with Running(up.base_url, tmp_path, **PEERS) as proxy:
+        agent = Agent(client, proxy.url, up)
+        last = (await agent.play(messages))[-1]
+        kept = checks.raw_messages(last.arrived)[2]
+        head = messages[: [dumps(m) for m in messages].index(kept)]
+        text = await agent.say([*head, b.user("Only text.")])
+        both = await agent.say([*head, b.user([b.text_part("A look:"), picture]), b.assistant("")])
+    checks.assert_fine([*agent.exchanges[:-1]], up)
+    for exchange, pictures in ((last, 1), (text, 1), (both, 2)):
+        carrier = checks.raw_messages(exchange.arrived)[1]
+        assert checks.carries(carrier)
+        assert carrier.count(dumps(picture)) == pictures
+    only(text, [b.TASK, "Only text."], [])
+    assert len(up.summaries) == 1
+
+
+async def test_a_retry_is_the_same_request(scene: Scene) -> None:
+    steps = list(checks.steps(scene.messages))
+    number = checks.compactions(scene.agent.exchanges)[0]
+    for index in (number, number, STEPS):
+        exchange = await scene.agent.say(steps[index])
+        assert exchange.arrived == scene.agent.exchanges[index].arrived
+        assert exchange.marks == ["reused"]
+    assert len(scene.up.summaries) == 1
+
+
+async def test_two_sessions_with_one_opening(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    checks.make_strict(up, WINDOW)
+    up.summary_text = remembers_marks
+    sessions = [b.tool_session(STEPS, seed=seed, result_chars=2048) for seed in (1, 2)]
+    async with Running(up.base_url, tmp_path, **PEERS) as proxy:
+        agents = [Agent(client, proxy.url, up) for _ in sessions]
+        for pair in zip(*map(checks.steps, sessions), strict=True):
+            for agent, step in zip(agents, pair, strict=True):
+                await agent.say(step)
+    for agent, other in zip(agents, (2, 1), strict=True):
+        checks.assert_fine(agent.exchanges, up)
+        checks.assert_stable(agent.exchanges)
+        for exchange in agent.exchanges:
+            only(exchange, [b.TASK], [f"mark{other}n"])
+    assert len(up.summaries) == 2
+    assert agents[0].exchanges[-1].session != agents[1].exchanges[-1].session
+
+
+async def test_two_tenants_with_the_same_content(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    checks.make_strict(up, WINDOW)
+    values: dict[str, Json] = {**PEERS, "tenancy.source": "credential"}
+    messages = b.tool_session(STEPS, result_chars=2048)
+    async with Running(up.base_url, tmp_path, **values) as proxy:
+        keys = ("Bearer key-one", "Bearer key-two")
+        agents = [Agent(client, proxy.url, up, {"Authorization": key}) for key in keys]
+        await asyncio.gather(*(agent.play(messages) for agent in agents))
+    records = [checks.record_of(agent.exchanges[-1]) for agent in agents]
+    assert all(records)
+    assert len({agent.exchanges[-1].session for agent in agents}) == 2
+    for agent, mine, theirs, key in zip(agents, records, records[::-1], keys, strict=True):
+        checks.assert_fine(agent.exchanges, up)
+        for exchange in agent.exchanges:
+            only(exchange, [], [checks.record_id(theirs)])
+            assert checks.record_of(exchange) in {"", mine}
+            assert exchange.forwarded is not None
+            assert exchange.forwarded.headers["Authorization"] == key
+    assert sorted(r.headers["Authorization"] for r in up.summaries) == sorted(keys)
+
+
+async def test_the_same_items_under_another_system_prompt(scene: Scene) -> None:
+    messages = [b.system("MARK-system: answer like a pirate."), *scene.messages[1:]]
+    exchange = await scene.agent.say(messages)
+    assert exchange.marks == ["reused"]
+    only(exchange, ["MARK-system", scene.record_id], [b.SYSTEM])
+    bare = await scene.agent.say(scene.messages[1:])
+    only(bare, [scene.record_id], [b.SYSTEM, "MARK-system"])
+    assert len(scene.up.summaries) == 1
+    assert b.SYSTEM not in scene.up.summaries[0].decoded.decode()
+
+
+async def test_sub_agents_that_share_a_prefix(scene: Scene) -> None:
+    """Short side requests pass as they came, long ones reuse the checkpoint."""
+    side = [
+        [b.system("Write a title."), scene.messages[1]],
+        [*scene.messages[:2], b.assistant("Sure."), b.user("MARK-side: is that all?")],
+        [b.system("You search."), b.user("MARK-search: find the importer.")],
+        scene.messages[:4],
+    ]
+    for messages in side:
+        exchange = await scene.agent.say(messages)
+        assert exchange.arrived == exchange.sent
+        assert exchange.marks == ["none"]
+    deep = [b.system("You review."), *scene.messages[1:], b.assistant("So."), b.user("MARK-deep")]
+    exchange = await scene.agent.say(deep)
+    assert exchange.marks == ["reused"]
+    only(exchange, ["MARK-deep", scene.record_id], ["MARK-side", "MARK-search"])
+    back = await scene.agent.say(scene.messages)
+    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert len(scene.up.summaries) == 1
+
+
+async def test_a_client_that_compacts_by_itself_starts_afresh(scene: Scene) -> None:
+    messages = [
+        scene.messages[0],
+        b.user("Summary of our work so far: the importer was read. MARK-own. Now go on."),
+        *scene.messages[-2:],
+    ]
+    exchange = await scene.agent.say(messages)
+    assert exchange.arrived == exchange.sent
+    assert len(scene.up.summaries) == 1
+
+
+async def test_branching_through_many_turns(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """Undo to every turn of a session that was compacted several times, then on another way."""
+    checks.make_strict(up, 4096)
+    messages = b.turn_session(12, 2, result_chars=1200)
+    async with Running(up.base_url, tmp_path) as proxy:
+        agent = Agent(client, proxy.url, up)
+        first = await agent.play(messages[:-1])
+        summaries = len(up.summaries)
+        assert summaries >= 2
+        for end in range(len(messages), 1, -1):
+            if messages[end - 1]["role"] != "assistant" or messages[end - 1].get("tool_calls"):
+                continue
+            exchange = await agent.say([*messages[:end], b.user("MARK-undo: and now?")])
+            gone = [b.marker(0, n) for n in range(24) if b.marker(0, n) not in str(messages[:end])]
+            only(exchange, ["MARK-undo"], gone)
+        again = await agent.play(messages[:-1])
+    checks.assert_fine(agent.exchanges, up)
+    assert [e.arrived for e in again[-6:]] == [e.arrived for e in first[-6:]]
+    # An undone turn may need a cut of its own, but the way back needs none.
+    assert len(up.summaries) <= summaries + 2
