@@ -116,11 +116,11 @@ class Transcript:
 
     @property
     def anchor(self) -> bytes:
-        """Fingerprint through the first user item (or the last item when there is none)."""
+        """Fingerprint through the first user item (or the first item when there is none)."""
         for item in self.items:
             if item.kind is Kind.USER:
                 return item.digest
-        return self.items[-1].digest if self.items else b""
+        return self.items[0].digest if self.items else b""
 
 
 def total(items: Sequence[Item]) -> Size:

@@ -316,8 +316,8 @@ def ask(
         policy or CompactionPolicy(),
         window or Window(),
         DIALECT.read,
-        force,
-        attempt or Attempt(),
+        force=force,
+        attempt=attempt or Attempt(),
     )
 
 

@@ -70,6 +70,8 @@ class Question:
     """By how much the model's real count is known to exceed the estimate."""
     force: bool = False
     attempt: Attempt = Attempt()
+    may_extract: bool = True
+    """Whether a checkpoint may be made without the summariser, so also during a cool-down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,8 @@ class _Planner:
         last = (self.state.attempted, self.checkpoint.frontier if self.checkpoint else b"")
         if due != "budget" and frontier and frontier in last:
             return "not_enough_history"
-        if self.state.cooling and (self.limits.fit is None or full.tokens <= self.limits.fit):
+        fits = self.limits.fit is None or full.tokens <= self.limits.fit
+        if self.state.cooling and (fits or not self.q.may_extract):
             return "cooldown"
         return ""
 

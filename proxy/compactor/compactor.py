@@ -136,6 +136,7 @@ class Compactor:
             self._dialect.read,
             self._ratios.factor(request.handling.route.base.url, request.parsed.model),
             force=request.force,
+            may_extract=request.handling.rules.fallback == "extractive",
             attempt=attempt,
         )
         struggle = found.struggle

@@ -20,7 +20,7 @@ from proxy.errors import StoreError
 from proxy.server.events import StoredEvents
 from proxy.server.gate import Gate
 from proxy.server.handlers import Gateway
-from proxy.server.relay import ADDED
+from proxy.server.relay import Relayed
 from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy, is_loopback
 from proxy.sessions.sqlite_store import SqliteStore
@@ -84,7 +84,7 @@ async def _handle(request: web.Request) -> web.StreamResponse:
 
 async def _strip_added_headers(_: web.Request, response: web.StreamResponse) -> None:
     # aiohttp signs every reply and guesses its type; a transparent proxy does not.
-    for name in response.get(ADDED, ("Server",)):
+    for name in response.added if isinstance(response, Relayed) else ("Server",):
         response.headers.popall(name, None)
 
 

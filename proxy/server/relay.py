@@ -5,7 +5,7 @@ end of a stream for the end of the answer: its connection is broken off too.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 import aiohttp
@@ -23,11 +23,22 @@ TAP_BYTES = 4096
 """How much of a reply's end is looked at for its usage report."""
 
 Tap = Callable[[bytes], None]
-ADDED = "added"
-"""Under this name a response lists the headers that aiohttp adds and the upstream did not send."""
-
 _ADDED_BY_AIOHTTP = ("Server", "Content-Type")
 _T = TypeVar("_T")
+
+
+class Relayed:
+    """A relayed response: `added` lists headers that aiohttp adds and the upstream did not send."""
+
+    added: Sequence[str] = ()
+
+
+class _Whole(Relayed, web.Response):
+    pass
+
+
+class _Streamed(Relayed, web.StreamResponse):
+    pass
 
 
 async def relay(
@@ -48,13 +59,13 @@ async def relay(
             return broken_off(request)
         if tap is not None:
             tap(body[-TAP_BYTES:])
-        whole = web.Response(
+        whole = _Whole(
             status=reply.status, reason=reply.reason, headers=headers, body=body or None
         )
-        whole[ADDED] = added
+        whole.added = added
         return whole
-    response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
-    response[ADDED] = added
+    response = _Streamed(status=reply.status, reason=reply.reason, headers=headers)
+    response.added = added
     await response.prepare(request)
     return await copy_body(request, reply, response, tap)
 

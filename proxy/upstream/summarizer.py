@@ -6,6 +6,7 @@ parameter drops that parameter only.
 """
 
 import asyncio
+import re
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -20,6 +21,19 @@ from proxy.upstream.routes import Route
 
 _MAX_TRIES = 4
 _STRUCTURE_WORDS = ("response_format", "json_schema", "json_object", "grammar", "structured")
+_UNKNOWN_WORDS = (
+    "support",
+    "unrecognized",
+    "unknown",
+    "unexpected",
+    "not permitted",
+    "not allowed",
+)
+"""How servers say that they do not take a parameter."""
+
+_OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_NEGOTIABLE = frozenset({400, 404, 415, 422, 500, 501})
+_MIN_CAP = 64
 _MAX_ERROR_BYTES = 64 * 1024
 
 
@@ -57,6 +71,8 @@ class _Form:
     structure: str = "json_schema"
     output_field: str = ""
     stream: bool = True
+    cap: int | None = None
+    """Largest output limit that the upstream takes, when an error told one."""
 
 
 class UpstreamSummarizer:
@@ -103,7 +119,7 @@ class UpstreamSummarizer:
             async with asyncio.timeout_at(first) as timer:
                 async with self._client.send("POST", url, headers, body) as reply:
                     if reply.status != 200:
-                        return await _refused(reply, form)
+                        return await _refused(reply, form, job.max_tokens)
                     if reply.content_type != "text/event-stream":
                         return _whole(await reply.read())
                     async for chunk in reply.content.iter_any():
@@ -122,7 +138,7 @@ def _body(job: SummaryJob, form: _Form) -> JsonObject:
     body: JsonObject = {
         "model": job.route.model,
         "messages": [{"role": "user", "content": job.prompt}],
-        form.output_field: job.max_tokens,
+        form.output_field: min(job.max_tokens, form.cap or job.max_tokens),
         "stream": form.stream,
     }
     if form.structure == "json_schema":
@@ -133,20 +149,29 @@ def _body(job: SummaryJob, form: _Form) -> JsonObject:
     return body
 
 
-async def _refused(reply: aiohttp.ClientResponse, form: _Form) -> _Form:
+async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) -> _Form:
     text = (await reply.content.read(_MAX_ERROR_BYTES)).decode("utf-8", "replace").lower()
-    if reply.status in {400, 404, 415, 422, 500, 501}:
-        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-        rejected = f"'{form.output_field}'" in text or f'"{form.output_field}' in text
-        if rejected and "unsupported" in text:
-            return replace(form, output_field=other[form.output_field])
-        if form.structure and any(word in text for word in _STRUCTURE_WORDS):
-            return replace(form, structure="json_object" if form.structure == "json_schema" else "")
-        if form.stream and "stream" in text and "support" in text:
-            return replace(form, stream=False)
-    raise SummaryFailed(
-        f"http_{reply.status}", f"the summariser call was answered with HTTP {reply.status}"
-    )
+    other = _other_form(text, form, max_tokens) if reply.status in _NEGOTIABLE else None
+    if other is None:
+        raise SummaryFailed(
+            f"http_{reply.status}", f"the summariser call was answered with HTTP {reply.status}"
+        )
+    return other
+
+
+def _other_form(text: str, form: _Form, max_tokens: int) -> _Form | None:
+    if form.structure and any(word in text for word in _STRUCTURE_WORDS):
+        return replace(form, structure="json_object" if form.structure == "json_schema" else "")
+    if re.search(rf"\b{form.output_field}\b", text):
+        asked = min(max_tokens, form.cap or max_tokens)
+        cap = max((n for n in map(int, re.findall(r"\d{2,9}", text)) if n < asked), default=0)
+        if cap >= _MIN_CAP:
+            return replace(form, cap=cap)
+        if any(word in text for word in _UNKNOWN_WORDS):
+            return replace(form, output_field=_OTHER_FIELD[form.output_field])
+    if form.stream and "stream" in text and "support" in text:
+        return replace(form, stream=False)
+    return None
 
 
 def _whole(body: bytes) -> SummaryText:
@@ -154,6 +179,8 @@ def _whole(body: bytes) -> SummaryText:
         document = codec.loads(body)
     except codec.MalformedJson:
         raise SummaryFailed("malformed_reply", "the summariser's reply is not JSON") from None
+    if not isinstance(document, dict) or not codec.as_objects(document.get("choices")):
+        raise SummaryFailed("malformed_reply", "the summariser's reply is no completion")
     collected = _Collected()
     collected.choice(document, "message")
     return collected.result()
@@ -201,6 +228,8 @@ class _Collected:
     def result(self) -> SummaryText:
         if self._tool_call and not self.text.strip():
             raise SummaryFailed("tool_call", "the summariser answered with a tool call")
+        if not self._finish and not self.text:
+            raise SummaryFailed("broken_stream", "the summariser's reply holds nothing")
         # A stream that ends without a finish reason was cut (llama.cpp and OpenAI always send one).
         return SummaryText(self.text, cut=self._finish not in {"stop", "tool_calls", "eos"})
 

@@ -9,7 +9,6 @@ from aiohttp import ClientSession
 from proxy.codec import Json, JsonObject, as_text, dumps, loads, split_array, split_object
 from proxy.compaction.checkpoint import TAG
 from proxy.compaction.clip import MARKER
-from tests import builders as b
 from tests.upstream import CHAT_PATH, Recorded, ScriptedUpstream
 from tests.upstream_rules import message_texts
 
@@ -95,7 +94,8 @@ class Agent:
         self._numbers = itertools.count(1)
 
     async def say(self, messages: Iterable[JsonObject], **headers: str) -> Exchange:
-        return await self.post(b.chat_body(messages, **self._fields), headers)
+        body: JsonObject = {"model": "test-model", "messages": [*messages], **self._fields}
+        return await self.post(dumps(body), headers)
 
     async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> Exchange:
         number = f"{id(self)}-{next(self._numbers)}"

@@ -120,6 +120,7 @@ class RawUpstream:
         self.replies: deque[bytes | Sequence[bytes | asyncio.Event]] = deque()
         self.hang_up = False
         self.connections = 0
+        self.open_connections = 0
         self.url = ""
         self._context = context
         self._server: asyncio.Server | None = None
@@ -166,6 +167,7 @@ class RawUpstream:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open_connections += 1
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -177,6 +179,8 @@ class RawUpstream:
             pass  # only our own exit cancels; asyncio's stream protocol would log it
         finally:
             self._tasks.discard(task)
+            self.open_connections -= 1
+            self._notify()
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

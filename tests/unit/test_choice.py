@@ -112,6 +112,25 @@ def test_the_estimate_is_base_record_and_what_stays() -> None:
     assert found.tokens == 104 + 300 + 5 + 14
 
 
+def test_the_record_is_estimated_from_what_the_replaced_users_said() -> None:
+    quote = user("q " * 200)
+    transcript = to_transcript([quote, assistant("a"), quote, assistant("a"), quote])
+    limits = replace(LIMITS, checkpoint=5000, ledger=150)
+    for ledger, quoted in ((5000, 208), (150, 150)):
+        found = choose(
+            transcript,
+            CompactionPolicy(keep_turns=0),
+            replace(limits, ledger=ledger),
+            after_cut=0,
+        )
+        assert found is not None
+        assert found.tokens == quoted + 700 + 130 + 104
+
+
+def test_a_cut_that_would_replace_nothing_is_none() -> None:
+    assert _choose(to_transcript([{"role": "observer"}, user("a")]), 4000) is None
+
+
 def test_the_open_turn_is_cut_through_when_whole_turns_are_not_enough() -> None:
     transcript = to_transcript([user("old"), assistant("b"), user("task"), *_steps(5)])
     group = total(transcript.items[3:5]).tokens

@@ -175,6 +175,12 @@ def test_arguments_are_the_last_resort() -> None:
     assert tight[1].size == _size([""], [clip_arguments(arguments, 256)])
 
 
+def test_the_largest_arguments_are_clipped_first() -> None:
+    small, large = (codec.dumps({"text": "x" * size}).decode() for size in (2000, 3000))
+    messages = [_message(0, "", [small]), _message(1, "", [large])]
+    assert {*clip(messages, _total(messages), _chars(_total(messages).chars - 1))} == {1}
+
+
 def test_several_parts_are_one_message() -> None:
     message = _message(0, ["x" * 5000, "y" * 5000])
     done = clip([message], message.size, _chars(9000))

@@ -46,6 +46,11 @@ def test_results_of_parallel_calls_stay_together() -> None:
     assert cutpoints.legal_cuts(items) == (0, 1, 4, 5)
 
 
+def test_one_id_used_twice_needs_two_results() -> None:
+    items = _items(user("a"), _calls("1", "1"), result("1", "x"), result("1", "y"), user("b"))
+    assert cutpoints.legal_cuts(items) == (0, 1, 4, 5)
+
+
 def test_nothing_after_a_call_that_is_never_answered_is_legal() -> None:
     items = _items(user("a"), _calls("1"), user("b"), assistant("c"), user("d"))
     assert cutpoints.legal_cuts(items) == (0, 1)

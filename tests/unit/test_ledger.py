@@ -43,6 +43,7 @@ def test_users_and_mid_transcript_system_texts_are_quoted_in_order() -> None:
         ([assistant(None, [call("1", "run", "{}")]), result("1", "x"), assistant("so")], True),
         ([user("more"), assistant("yes")], False),
         ([assistant("  ")], False),
+        ([assistant("let me look", [call("1", "run", "{}")]), result("1", "x")], False),
         ([], False),
     ],
 )
@@ -174,6 +175,17 @@ def test_a_first_message_of_any_script_survives_a_small_budget(unit: str) -> Non
     assert text_tokens(text) <= 400
     assert task[:60] in text
     assert task[-30:] in text
+    tiny, _ = ledger.render(Ledger(quotes), 150)
+    assert task[:20] in tiny
+
+
+def test_the_last_message_is_shortened_half_as_much() -> None:
+    quotes = tuple(Quote(letter * 12 + " " + "w " * 10_000, answered=True) for letter in "abcd")
+    text, omitted = ledger.render(Ledger(quotes), 4400)
+    first, *middle, last = (len(part) for part in text.split("\n[")[1::2])
+    assert omitted == 0
+    assert first > last > 1.8 * max(middle)
+    assert middle[0] == middle[1]
 
 
 def test_too_many_messages_leave_the_first_and_the_newest() -> None:
@@ -197,6 +209,14 @@ def test_long_pastes_are_shortened_before_a_message_is_left_out() -> None:
     assert "ppp end" in text
     assert "the task" in text
     assert "the last rule" in text
+
+
+@given(st.integers(0, 2000))
+def test_files_take_at_most_a_quarter(tokens: int) -> None:
+    files = tuple(f"src/module_{n:03}/file.py" for n in range(300))
+    text, omitted = ledger.render(Ledger(files_read=files[:150], files_written=files[150:]), tokens)
+    assert text_tokens(text) <= tokens // 4
+    assert omitted == 300 - text.count("src/module_")
 
 
 def test_of_many_files_the_newest_are_named() -> None:

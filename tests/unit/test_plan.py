@@ -328,6 +328,17 @@ def test_no_second_compaction_right_after_the_first() -> None:
     assert again.outlook.skipped == "not_enough_history"
 
 
+def test_the_record_itself_says_how_far_history_was_complete() -> None:
+    loose = CompactionPolicy(keep_turns=20)
+    tight = CompactionPolicy(keep_turns=0, max_context_chars=8000)
+    first = _run(_chat(60), loose, _HUGE, force=True)
+    assert first.state.checkpoint is not None
+    assert first.state.checkpoint.cut_length == 78
+    again = _decide(_chat(60), tight, _HUGE, first.state)
+    assert (again.outlook.reason, again.outlook.skipped) == ("characters", "not_enough_history")
+    assert isinstance(_decide(_chat(61), tight, _HUGE, first.state), Compact)
+
+
 def test_a_forced_compaction_asks_for_no_new_history() -> None:
     messages = _chat(10)
     tried = State(attempted=_frontier(messages), cooling=True)
@@ -460,6 +471,14 @@ def test_a_result_too_large_for_the_window_is_clipped() -> None:
     assert decision.outlook.after.chars == decision.outlook.before.chars - 32_000
     kept = [piece for piece in decision.pieces if isinstance(piece, Keep)]
     assert [piece.caps for piece in kept] == [Caps(), Caps(), Caps(8000)]
+
+
+def test_clipping_that_neither_fits_nor_saves_a_tenth_is_not_done() -> None:
+    messages = [user("x " * 1000), *[user("x " * 100) for _ in range(80)]]
+    decision = _decide(messages, None, Window(4000))
+    assert isinstance(decision, Forward)
+    assert decision.outlook.after == decision.outlook.before
+    assert isinstance(_decide(messages, None, Window(5400)), Substitute)
 
 
 def test_stored_clips_apply_and_are_tightened_never_undone() -> None:

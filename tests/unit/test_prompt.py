@@ -90,6 +90,7 @@ def test_the_extract_keeps_the_beginning_and_more_of_the_end(tokens: int) -> Non
     assert 200 - len(kept) == dropped > 0
     assert kept == [*range(head), *range(200 - (len(kept) - head), 200)]
     assert head <= len(kept) - head
+    assert text_tokens(text) <= tokens
     if tokens > 400:
         assert head > 0
         assert 56 * len(kept) > tokens - 3 * 60
