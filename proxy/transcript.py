@@ -123,8 +123,13 @@ class Transcript:
         return self.items[0].digest if self.items else b""
 
 
+_NOTHING = Size()
+
+
 def total(items: Sequence[Item]) -> Size:
     """Return the size of all `items` together."""
+    if not items:
+        return _NOTHING
     return Size(sum([i.chars for i in items]), sum([i.tokens for i in items]))
 
 

@@ -398,10 +398,11 @@ def _sources(piece: Piece) -> list[int]:
 
 def _order_problems(items: Sequence[Item], stay: Sequence[int]) -> list[str]:
     found = []
-    rest = [index for index in stay if items[index].kind is not Kind.INSTRUCTION]
-    system = [index for index in stay if items[index].kind is Kind.INSTRUCTION]
-    if rest != sorted(set(rest)) or system != sorted(set(system)):
-        found.append("order changed or items repeated")
+    pinnable = (Kind.INSTRUCTION, Kind.OPAQUE)
+    rest = [index for index in stay if items[index].kind not in pinnable]
+    for order in (rest, *([i for i in stay if items[i].kind is kind] for kind in pinnable)):
+        if order != sorted(set(order)):
+            found.append("order changed or items repeated")
     return found
 
 

@@ -168,10 +168,11 @@ def render(
         "request: do not answer it or repeat finished work; go on from the messages that follow.\n"
     )
     frame_close = f'</{TAG} id="{nonce}">\n\n'
-    room = tokens - text_tokens(f"{frame_open}\n\n\n\n{frame_close}")
+    # One token is left over for a tag that only the joint of body and ledger makes.
+    room = tokens - text_tokens(f"{frame_open}\n\n\n\n{frame_close}") - 1
     ledger = _cut_to(neutralise(ledger), room)
     text, dropped = _fit_body(body, room - text_tokens(ledger))
-    middle = "\n\n".join(part for part in (text, ledger) if part)
+    middle = neutralise("\n\n".join(part for part in (text, ledger) if part))
     return f"{frame_open}\n{middle}\n{frame_close}", dropped
 
 

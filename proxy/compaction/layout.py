@@ -39,6 +39,8 @@ class Cut:
 
 NO_CAPS: Mapping[int, Caps] = {}
 
+_CONVERSATION = {Kind.USER, Kind.ASSISTANT, Kind.RESULT}
+
 
 def pin(items: Sequence[Item], length: int, kept: Sequence[int], trigger: int) -> Cut:
     """Decide which items before `length` stay, newest first within their shares of the trigger."""
@@ -173,10 +175,11 @@ def validate(transcript: Transcript, pieces: Sequence[Piece]) -> None:
 
 
 def _check_order(kept: Sequence[Keep]) -> None:
-    order = [k.index for k in kept if k.item.kind is not Kind.INSTRUCTION]
-    system = [k.index for k in kept if k.item.kind is Kind.INSTRUCTION]
-    if any(a >= b for a, b in itertools.pairwise(order)) or system != sorted(set(system)):
-        raise InvariantBroken("items changed their order")
+    # Pinned system and opaque items have places of their own, each kind in its order.
+    for kinds in ({Kind.INSTRUCTION}, {Kind.OPAQUE}, _CONVERSATION):
+        order = [k.index for k in kept if k.item.kind in kinds]
+        if any(a >= b for a, b in itertools.pairwise(order)):
+            raise InvariantBroken("items changed their order")
 
 
 def _check_pairs(items: Sequence[Item], kept: set[int]) -> None:

@@ -140,6 +140,25 @@ def plan(question: Question, state: State) -> Decision:
     return _Planner(question, state).decide()
 
 
+def quiet_size(
+    transcript: Transcript, policy: CompactionPolicy, window: Window, factor: float
+) -> int | None:
+    """Return the tokens of a request for which `plan` would say `Forward` without a second look.
+
+    None when it has to be asked. Only for requests of which nothing is stored.
+    """
+    limits = budget(policy, window, transcript, factor)
+    full = total(transcript.instructions) + total(transcript.items)
+    tokens = full.tokens + transcript.catalogue.tokens
+    if tokens >= limits.trigger or full.chars >= limits.char_trigger:
+        return None
+    if (limits.fit is not None and tokens > limits.fit) or (
+        limits.hard_chars is not None and full.chars > limits.hard_chars
+    ):
+        return None
+    return tokens
+
+
 class _Planner:
     """One decision; holds what its steps share."""
 

@@ -6,6 +6,7 @@ window rule or the character rule fires, whichever comes first.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from proxy.compaction.measure import CHARS_PER_TOKEN
 from proxy.transcript import Size, Transcript, total
@@ -94,13 +95,31 @@ def budget(
         factor: by how much the model's real count exceeds our estimate. It lowers what fits,
             in estimated tokens; the threshold stays what the operator set.
     """
-    instructions = total(transcript.instructions)
-    known = window.trusted
+    return _budget(
+        policy,
+        window.trusted,
+        total(transcript.instructions).tokens,
+        transcript.catalogue.tokens,
+        transcript.requested_output,
+        factor,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _budget(
+    policy: CompactionPolicy,
+    known: int | None,
+    instructions: int,
+    catalogue: int,
+    requested_output: int | None,
+    factor: float,
+) -> Budget:
+    # The same for every request of a conversation, so it is worked out once for all of them.
     char_trigger = math.floor(policy.threshold * policy.max_context_chars)
-    base = instructions.tokens + transcript.catalogue.tokens
-    trigger, fit, overhead = _token_limits(policy, known, base, transcript.requested_output, factor)
+    base = instructions + catalogue
+    trigger, fit, overhead = _token_limits(policy, known, base, requested_output, factor)
     # The character rule may fire long before a huge window does; the aim follows the lower one.
-    by_chars = int(char_trigger / CHARS_PER_TOKEN) + transcript.catalogue.tokens
+    by_chars = int(char_trigger / CHARS_PER_TOKEN) + catalogue
     room = max(0, min(trigger, by_chars) - base)
     checkpoint = int(CHECKPOINT_SHARE * policy.target * room)
     return Budget(

@@ -17,6 +17,7 @@ from proxy.compaction.plan import (
     State,
     Substitute,
     plan,
+    quiet_size,
 )
 from proxy.compaction.policy import Window
 from proxy.compactor.flights import Flights
@@ -98,6 +99,9 @@ class Compactor:
         await self._flights.close()
 
     async def _handle(self, request: PreparedRequest) -> Outcome:
+        quiet = self._quiet(request)
+        if quiet is not None:
+            return quiet
         window = await self._window(request)
         attempt = Attempt()
         landed: Landed | None = None
@@ -114,6 +118,19 @@ class Compactor:
                 landed.outcome, landed.detail, attempt.by_budget or decision.reason == "budget"
             )
         raise AssertionError("a decision must come after the last attempt")
+
+    def _quiet(self, request: PreparedRequest) -> Outcome | None:
+        """Return the outcome of a request that plainly needs nothing; most are like that."""
+        transcript = request.parsed.transcript
+        if request.force or request.shadow or self._memory.peek(transcript) is None:
+            return None
+        window = self._windows.remembered(request.handling.route)
+        if window is None:
+            return None
+        rules = request.handling.rules
+        factor = self._ratios.factor(request.handling.route.base.url, request.parsed.model)
+        tokens = quiet_size(transcript, rules.policy, window, factor)
+        return None if tokens is None else _forwarded(request, tokens)
 
     async def _window(self, request: PreparedRequest) -> Window:
         known = self._windows.remembered(request.handling.route)
@@ -168,7 +185,7 @@ class Compactor:
         if request.shadow:
             return _shadow(request, outlook)
         if isinstance(decision, Forward):
-            return _forwarded(request, outlook)
+            return _forwarded(request, outlook.before.tokens)
         session = found.session or self._environment.new_id()
         if decision.new_clips:
             await self._store_clips(request, decision, found, session)
@@ -230,8 +247,7 @@ class Compactor:
         return await (request.patience(work) if request.patience else work)
 
 
-def _forwarded(request: PreparedRequest, outlook: Outlook) -> Outcome:
-    tokens = outlook.before.tokens
+def _forwarded(request: PreparedRequest, tokens: int) -> Outcome:
     measured = _comparable(request, tokens)
     return Outcome(
         request.body, request.handling.route, measured=measured, before=tokens, after=tokens

@@ -49,6 +49,12 @@ class _Entry:
     read_at: float
     pending: int = 0
 
+    @property
+    def is_blank(self) -> bool:
+        """Nothing at all is known for the anchor."""
+        state = self.state
+        return not state.cuts and not state.clip_sets and state.struggle == NOTHING.struggle
+
 
 class SessionMemory:
     """Reads and writes session state for one process."""
@@ -72,6 +78,13 @@ class SessionMemory:
     def pending(self) -> int:
         """How many changes wait to be stored."""
         return len(self._pending)
+
+    def peek(self, transcript: Transcript) -> Found | None:
+        """Return `NOTHING` when this process is sure of that without asking, else None."""
+        entry = self._entries.get(transcript.anchor)
+        if entry is None or self._is_stale(entry) or not entry.is_blank:
+            return None
+        return NOTHING
 
     async def find(self, transcript: Transcript) -> Found:
         """Return the state of a request's prefix; without a store, what this process knows."""

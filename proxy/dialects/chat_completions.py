@@ -123,7 +123,7 @@ class ChatCompletions:
         raws = _original_elements(messages) if mended else codec.split_array(messages)
         items: list[Item] = []
         self._read_items(raws, items, origin)
-        if len(body) >= MIN_BODY_BYTES and not mended:
+        if len(body) >= MIN_BODY_BYTES:
             head = _head_of(body, messages)
             if head is not None:
                 self._memo_for(body).remember(origin, head, None, items)

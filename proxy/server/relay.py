@@ -59,9 +59,7 @@ async def relay(
             return broken_off(request)
         if tap is not None:
             tap(body[-TAP_BYTES:])
-        whole = _Whole(
-            status=reply.status, reason=reply.reason, headers=headers, body=body or None
-        )
+        whole = _Whole(status=reply.status, reason=reply.reason, headers=headers, body=body or None)
         whole.added = added
         return whole
     response = _Streamed(status=reply.status, reason=reply.reason, headers=headers)

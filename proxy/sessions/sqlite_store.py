@@ -9,62 +9,31 @@ import asyncio
 import hashlib
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from proxy import codec
 from proxy.compaction.checkpoint import Checkpoint
-from proxy.errors import StateCorrupt, StoreTooNew, StoreUnavailable
+from proxy.errors import StateCorrupt, StoreUnavailable
 from proxy.sessions import state
+from proxy.sessions.sqlite_schema import (
+    BUSY_SECONDS,
+    apply,
+    delete_sessions,
+    drop_orphans,
+    insert_events,
+    migrate,
+    refuse_newer,
+)
 from proxy.sessions.state import AnchorState, Archived, Change, ClipSet, SessionRow, Struggle
 from proxy.telemetry import Event
-
-SCHEMA_VERSION = 1
 
 MAX_CUTS = 512
 """Cuts of one anchor that are looked at, the newest ones."""
 
-_BUSY_SECONDS = 2.0
 _T = TypeVar("_T")
-
-_MIGRATIONS = (
-    """
-    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
-    CREATE TABLE sessions (
-        id TEXT PRIMARY KEY, anchor BLOB NOT NULL, created REAL NOT NULL, used REAL NOT NULL
-    );
-    CREATE INDEX sessions_used ON sessions (used);
-    CREATE TABLE checkpoints (
-        id TEXT PRIMARY KEY, session TEXT NOT NULL, anchor BLOB NOT NULL, cut_digest BLOB NOT NULL,
-        created REAL NOT NULL, data BLOB NOT NULL
-    );
-    CREATE INDEX checkpoints_anchor ON checkpoints (anchor, created);
-    CREATE INDEX checkpoints_session ON checkpoints (session);
-    CREATE TABLE clip_sets (
-        anchor BLOB NOT NULL, digest BLOB NOT NULL, checkpoint TEXT NOT NULL,
-        session TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (anchor, digest, checkpoint)
-    );
-    CREATE INDEX clip_sets_session ON clip_sets (session);
-    CREATE TABLE struggles (
-        anchor BLOB PRIMARY KEY, failures INTEGER NOT NULL, cool_until REAL NOT NULL,
-        attempted BLOB NOT NULL, budget_tried BLOB NOT NULL, time REAL NOT NULL
-    );
-    CREATE TABLE blobs (digest BLOB PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);
-    CREATE TABLE archive (
-        session TEXT NOT NULL, archive_id TEXT NOT NULL, position INTEGER NOT NULL,
-        blob BLOB NOT NULL, time REAL NOT NULL, PRIMARY KEY (session, archive_id, position)
-    );
-    CREATE INDEX archive_blob ON archive (blob);
-    CREATE TABLE events (
-        id INTEGER PRIMARY KEY, session TEXT NOT NULL, time REAL NOT NULL, data TEXT NOT NULL
-    );
-    CREATE INDEX events_session ON events (session, id);
-    """,
-)
 
 
 class SqliteStore:
@@ -113,7 +82,7 @@ class SqliteStore:
         """See `SessionStore.append_events`."""
         kept = [event for event in events if event.session]
         if kept:
-            await self._run(lambda: self._write(lambda db: _insert_events(db, kept)))
+            await self._run(lambda: self._write(lambda db: insert_events(db, kept)))
 
     async def events(self, session: str) -> list[str]:
         """See `SessionStore.events`."""
@@ -162,7 +131,7 @@ class SqliteStore:
 
         def delete(db: sqlite3.Connection) -> bool:
             known = db.execute("SELECT anchor FROM sessions WHERE id = ?", (session,)).fetchone()
-            _delete_sessions(db, [session])
+            delete_sessions(db, [session])
             if known is None:
                 return False
             db.execute(
@@ -214,15 +183,15 @@ class SqliteStore:
         self._path.touch(mode=0o600, exist_ok=True)
         # Even closing a writable connection would fold a newer version's log into its file.
         probe = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True
+            f"{self._path.absolute().as_uri()}?mode=ro", timeout=BUSY_SECONDS, uri=True
         )
         with closing(probe):
-            _refuse_newer(probe)
+            refuse_newer(probe)
         db = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            _migrate(db)
+            migrate(db)
         except BaseException:
             db.close()
             raise
@@ -275,9 +244,12 @@ class SqliteStore:
             "SELECT digest, checkpoint, session, data FROM clip_sets WHERE anchor = ?", (anchor,)
         ):
             try:
-                sets.append(ClipSet(digest, checkpoint, session, state.load_clips(data)))
+                clips = state.load_clips(data)
             except StateCorrupt:
                 damaged += 1
+                continue
+            if clips is not None:
+                sets.append(ClipSet(digest, checkpoint, session, clips))
         return sets, damaged
 
     def _struggle(self, anchor: bytes) -> Struggle:
@@ -302,12 +274,12 @@ class SqliteStore:
             (hashlib.sha256(item.raw).digest(), len(item.raw), state.pack(item.raw), item.index)
             for item in change.archive
         ]
-        self._write(lambda db: _apply(db, change, blobs))
+        self._write(lambda db: apply(db, change, blobs))
 
     def _expire(self, db: sqlite3.Connection, now: float) -> int:
         limit = now - self._retention_seconds
         rows = db.execute("SELECT id FROM sessions WHERE used < ?", (limit,)).fetchall()
-        _delete_sessions(db, [row[0] for row in rows])
+        delete_sessions(db, [row[0] for row in rows])
         db.execute("DELETE FROM struggles WHERE time < ?", (limit,))
         db.execute(
             "DELETE FROM events WHERE time < ? AND session NOT IN (SELECT id FROM sessions)",
@@ -325,124 +297,5 @@ class SqliteStore:
             if oldest is None:
                 return
             db.execute("DELETE FROM archive WHERE session = ? AND archive_id = ?", oldest)
-            _drop_orphans(db)
+            drop_orphans(db)
             stored = db.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()[0]
-
-
-def _refuse_newer(db: sqlite3.Connection) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise StoreTooNew(
-            f"the store has format {version}, this program knows up to {SCHEMA_VERSION}: "
-            "use a newer foldgate or another --store"
-        )
-
-
-def _log_ahead(db: sqlite3.Connection) -> None:
-    # SQLite does not wait by itself when two processes switch a new file at once.
-    until = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _migrate(db: sqlite3.Connection) -> None:
-    _log_ahead(db)
-    db.execute("PRAGMA synchronous = FULL")
-    if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
-        return
-    db.execute("BEGIN IMMEDIATE")
-    # Asked again under the lock: another process may have been first.
-    _refuse_newer(db)
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    for script in _MIGRATIONS[version:]:
-        for statement in script.split(";"):
-            db.execute(statement)
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    db.execute("COMMIT")
-
-
-def _apply(
-    db: sqlite3.Connection, change: Change, blobs: Sequence[tuple[bytes, int, bytes, int]]
-) -> None:
-    if change.session:
-        db.execute(
-            "INSERT INTO sessions VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (id) DO UPDATE SET used = max(used, excluded.used)",
-            (change.session, change.anchor, change.time, change.time),
-        )
-    checkpoint = change.checkpoint
-    if checkpoint is not None:
-        db.execute(
-            "INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                checkpoint.id,
-                checkpoint.session,
-                change.anchor,
-                checkpoint.cut_digest,
-                checkpoint.created,
-                state.dump_checkpoint(checkpoint),
-            ),
-        )
-    clips = change.clip_set
-    if clips is not None:
-        db.execute(
-            "INSERT OR REPLACE INTO clip_sets VALUES (?, ?, ?, ?, ?)",
-            (
-                change.anchor,
-                clips.digest,
-                clips.checkpoint,
-                clips.session,
-                state.dump_clips(clips.clips),
-            ),
-        )
-    struggle = change.struggle
-    if struggle is not None:
-        db.execute(
-            "INSERT OR REPLACE INTO struggles VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                change.anchor,
-                struggle.failures,
-                struggle.cool_until,
-                struggle.attempted,
-                struggle.budget_tried,
-                change.time,
-            ),
-        )
-    db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (blob[:3] for blob in blobs))
-    db.executemany(
-        "INSERT OR IGNORE INTO archive VALUES (?, ?, ?, ?, ?)",
-        ((change.session, change.archive_id, b[3], b[0], change.time) for b in blobs),
-    )
-    db.executemany(
-        "INSERT INTO events (session, time, data) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
-        " (SELECT 1 FROM events WHERE session = ?1 AND time = ?2 AND data = ?3)",
-        _event_rows(change.events),
-    )
-
-
-def _insert_events(db: sqlite3.Connection, events: Sequence[Event]) -> None:
-    db.executemany("INSERT INTO events (session, time, data) VALUES (?, ?, ?)", _event_rows(events))
-
-
-def _event_rows(events: Sequence[Event]) -> list[tuple[str, float, str]]:
-    return [(e.session, e.time, codec.dumps(e.to_json()).decode()) for e in events if e.session]
-
-
-def _delete_sessions(db: sqlite3.Connection, sessions: Sequence[str]) -> None:
-    for session in sessions:
-        for table in ("checkpoints", "clip_sets", "archive", "events"):
-            db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
-        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
-    if sessions:
-        _drop_orphans(db)
-
-
-def _drop_orphans(db: sqlite3.Connection) -> None:
-    db.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT blob FROM archive)")

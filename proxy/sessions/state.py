@@ -93,7 +93,15 @@ class SessionRow:
 
 
 _CHECKPOINT: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
-_CLIPS: TypeAdapter[dict[int, Clipped]] = TypeAdapter(dict[int, Clipped])
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredClips:
+    schema_version: int
+    clips: dict[int, Clipped]
+
+
+_CLIPS: TypeAdapter[_StoredClips] = TypeAdapter(_StoredClips)
 
 
 def pack(data: bytes) -> bytes:
@@ -128,28 +136,38 @@ def load_checkpoint(data: bytes) -> Checkpoint | None:
         StateCorrupt: when the value is damaged.
     """
     text = unpack(data)
+    if _is_newer(text):
+        return None
     try:
-        document = codec.loads(text)
-        version = document.get("schema_version") if isinstance(document, dict) else None
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            return None
         return _CHECKPOINT.validate_json(text)
-    except (codec.MalformedJson, ValidationError):
+    except ValidationError:
         raise StateCorrupt("a stored checkpoint is damaged") from None
 
 
 def dump_clips(clips: Mapping[int, Clipped]) -> bytes:
     """Return the stored form of clip decisions."""
-    return pack(_CLIPS.dump_json(dict(clips)))
+    return pack(_CLIPS.dump_json(_StoredClips(SCHEMA_VERSION, dict(clips))))
 
 
-def load_clips(data: bytes) -> dict[int, Clipped]:
-    """Read stored clip decisions.
+def load_clips(data: bytes) -> dict[int, Clipped] | None:
+    """Read stored clip decisions; None when a newer version wrote them.
 
     Raises:
         StateCorrupt: when the value is damaged.
     """
+    text = unpack(data)
+    if _is_newer(text):
+        return None
     try:
-        return _CLIPS.validate_json(unpack(data))
+        return _CLIPS.validate_json(text).clips
     except ValidationError:
         raise StateCorrupt("a stored clip set is damaged") from None
+
+
+def _is_newer(text: bytes) -> bool:
+    try:
+        document = codec.loads(text)
+    except codec.MalformedJson:
+        raise StateCorrupt("a stored value is damaged") from None
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    return isinstance(version, int) and version > SCHEMA_VERSION

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import StateCorrupt, StoreTooNew, StoreUnavailable
-from proxy.sessions import sqlite_store, state
+from proxy.sessions import sqlite_schema, sqlite_store, state
 from proxy.sessions.sqlite_store import SqliteStore
 from proxy.sessions.state import AnchorState, Change, ClipSet, SessionRow, Struggle
 from tests.contract import session_store_contract as suite
@@ -130,7 +130,7 @@ async def test_a_store_of_a_newer_version_is_refused_and_not_touched(tmp_path: P
     with closing(sqlite3.connect(source)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("CREATE TABLE invented_later (x)")
-        db.execute(f"PRAGMA user_version = {sqlite_store.SCHEMA_VERSION + 1}")
+        db.execute(f"PRAGMA user_version = {sqlite_schema.SCHEMA_VERSION + 1}")
         db.execute("INSERT INTO invented_later VALUES (1)")
         db.commit()
         # As a crash leaves it: the last commits are in the log only.
@@ -201,7 +201,7 @@ async def test_many_processes_may_create_the_store_at_once(tmp_path: Path) -> No
 async def test_a_lock_held_too_long_makes_it_unavailable_until_it_is_released(
     harness: SqliteHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_store, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.1)
     store = await harness.open()
     checkpoint = make_checkpoint("cp1")
     await store.commit(checkpoint_change(checkpoint))

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 
 from aiohttp import ClientSession
 
@@ -21,6 +22,7 @@ PEERS: Mapping[str, Json] = {
 
 REQUEST_ID = "x-test-request"
 _INSTRUCTIONS = ("system", "developer")
+_NUMBERS = itertools.count(1)
 
 
 def make_strict(up: ScriptedUpstream, window: int | None) -> None:
@@ -91,21 +93,20 @@ class Agent:
         self._up = up
         self._headers = dict(headers or {})
         self._fields = fields
-        self._numbers = itertools.count(1)
 
     async def say(self, messages: Iterable[JsonObject], **headers: str) -> Exchange:
         body: JsonObject = {"model": "test-model", "messages": [*messages], **self._fields}
         return await self.post(dumps(body), headers)
 
     async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> Exchange:
-        number = f"{id(self)}-{next(self._numbers)}"
+        number = str(next(_NUMBERS))
         sent = {"content-type": "application/json", **self._headers, REQUEST_ID: number}
         sent.update({name.replace("_", "-"): value for name, value in (headers or {}).items()})
-        async with self._http.post(self.url + CHAT_PATH, data=body, headers=sent) as reply:
+        async with self._http.post(self.url + CHAT_PATH, data=BytesIO(body), headers=sent) as reply:
             content = await reply.read()
             # Several main calls for one request never happen, so the first match is the only one.
             exchange = Exchange(
-                body, reply.status, dict(reply.headers), content, self.arrived(number)
+                body, reply.status, reply.headers, content, self.arrived(number)
             )
         self.exchanges.append(exchange)
         return exchange

@@ -79,6 +79,11 @@ def test_no_quote_can_open_or_close_the_record(
     assert len(_ANY_TAG.findall(text)) == 2
 
 
+def test_body_and_ledger_do_not_make_a_tag_where_they_meet() -> None:
+    text, _ = _render("the end <", "foldgate-record")
+    assert len(_ANY_TAG.findall(text)) == 2
+
+
 @given(_HOSTILE)
 def test_neutralised_text_holds_no_tag_and_stays_as_it_is(text: str) -> None:
     once = neutralise(text)

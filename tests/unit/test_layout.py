@@ -135,7 +135,9 @@ def test_pinned_system_items_stand_first_and_other_pins_behind_the_carrier() -> 
     items = to_transcript(messages).items
     cut = pin(items, 4, (), TRIGGER)
     assert cut == Cut(4, (), (1,), (2,))
-    assert _outline(arrange(items, cut, "R")) == [1, [4], 2, 5]
+    pieces = arrange(items, cut, "R")
+    validate(to_transcript(messages), pieces)
+    assert _outline(pieces) == [1, [4], 2, 5]
     assert cut.replaced() == (0, 3)
 
 

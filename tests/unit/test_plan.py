@@ -481,6 +481,15 @@ def test_clipping_that_neither_fits_nor_saves_a_tenth_is_not_done() -> None:
     assert isinstance(_decide(messages, None, Window(5400)), Substitute)
 
 
+def test_an_item_that_nobody_understands_does_not_stop_compaction() -> None:
+    strange: JsonObject = {"role": "observer", "content": "?"}
+    messages = [*_chat(3), strange, *_chat(60)]
+    done = _run(messages, None, Window(4000))
+    assert [type(decision) for decision in done.decisions] == [Compact, Substitute]
+    assert loads(raw_messages(done.body)[1]) == strange
+    assert problems(done.request, done.pieces, done.body) == []
+
+
 def test_stored_clips_apply_and_are_tightened_never_undone() -> None:
     messages = _one_big_result(40_000)
     stored = State(clips={2: Clipped(Caps(4096), Size(4096, 1028))})

@@ -1,0 +1,186 @@
+"""The tables of the SQLite store, how they are brought up to date, and how a change is written."""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from proxy import codec
+from proxy.errors import StateCorrupt, StoreTooNew
+from proxy.sessions import state
+from proxy.sessions.state import Change, ClipSet
+from proxy.telemetry import Event
+
+SCHEMA_VERSION = 1
+BUSY_SECONDS = 2.0
+
+_MIGRATIONS = (
+    """
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY, anchor BLOB NOT NULL, created REAL NOT NULL, used REAL NOT NULL
+    );
+    CREATE INDEX sessions_used ON sessions (used);
+    CREATE TABLE checkpoints (
+        id TEXT PRIMARY KEY, session TEXT NOT NULL, anchor BLOB NOT NULL, cut_digest BLOB NOT NULL,
+        created REAL NOT NULL, data BLOB NOT NULL
+    );
+    CREATE INDEX checkpoints_anchor ON checkpoints (anchor, created);
+    CREATE INDEX checkpoints_session ON checkpoints (session);
+    CREATE TABLE clip_sets (
+        anchor BLOB NOT NULL, digest BLOB NOT NULL, checkpoint TEXT NOT NULL,
+        session TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (anchor, digest, checkpoint)
+    );
+    CREATE INDEX clip_sets_session ON clip_sets (session);
+    CREATE TABLE struggles (
+        anchor BLOB PRIMARY KEY, failures INTEGER NOT NULL, cool_until REAL NOT NULL,
+        attempted BLOB NOT NULL, budget_tried BLOB NOT NULL, time REAL NOT NULL
+    );
+    CREATE TABLE blobs (digest BLOB PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);
+    CREATE TABLE archive (
+        session TEXT NOT NULL, archive_id TEXT NOT NULL, position INTEGER NOT NULL,
+        blob BLOB NOT NULL, time REAL NOT NULL, PRIMARY KEY (session, archive_id, position)
+    );
+    CREATE INDEX archive_blob ON archive (blob);
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY, session TEXT NOT NULL, time REAL NOT NULL, data TEXT NOT NULL
+    );
+    CREATE INDEX events_session ON events (session, id);
+    """,
+)
+
+
+def refuse_newer(db: sqlite3.Connection) -> None:
+    """Raise `StoreTooNew` when a newer version wrote the file."""
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(
+            f"the store has format {version}, this program knows up to {SCHEMA_VERSION}: "
+            "use a newer foldgate or another --store"
+        )
+
+
+def _log_ahead(db: sqlite3.Connection) -> None:
+    # SQLite does not wait by itself when two processes switch a new file at once.
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring the file up to date; safe when several processes do it at once."""
+    _log_ahead(db)
+    db.execute("PRAGMA synchronous = FULL")
+    if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    # Asked again under the lock: another process may have been first.
+    refuse_newer(db)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    for script in _MIGRATIONS[version:]:
+        for statement in script.split(";"):
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    db.execute("COMMIT")
+
+
+def apply(
+    db: sqlite3.Connection, change: Change, blobs: Sequence[tuple[bytes, int, bytes, int]]
+) -> None:
+    """Write a change; the caller's transaction makes it whole or absent."""
+    if change.session:
+        db.execute(
+            "INSERT INTO sessions VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET used = max(used, excluded.used)",
+            (change.session, change.anchor, change.time, change.time),
+        )
+    checkpoint = change.checkpoint
+    if checkpoint is not None:
+        db.execute(
+            "INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                checkpoint.id,
+                checkpoint.session,
+                change.anchor,
+                checkpoint.cut_digest,
+                checkpoint.created,
+                state.dump_checkpoint(checkpoint),
+            ),
+        )
+    clips = change.clip_set
+    if clips is not None and not _newer_clips(db, change.anchor, clips):
+        db.execute(
+            "INSERT OR REPLACE INTO clip_sets VALUES (?, ?, ?, ?, ?)",
+            (
+                change.anchor,
+                clips.digest,
+                clips.checkpoint,
+                clips.session,
+                state.dump_clips(clips.clips),
+            ),
+        )
+    struggle = change.struggle
+    if struggle is not None:
+        db.execute(
+            "INSERT OR REPLACE INTO struggles VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                change.anchor,
+                struggle.failures,
+                struggle.cool_until,
+                struggle.attempted,
+                struggle.budget_tried,
+                change.time,
+            ),
+        )
+    db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (blob[:3] for blob in blobs))
+    db.executemany(
+        "INSERT OR IGNORE INTO archive VALUES (?, ?, ?, ?, ?)",
+        ((change.session, change.archive_id, b[3], b[0], change.time) for b in blobs),
+    )
+    db.executemany(
+        "INSERT INTO events (session, time, data) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+        " (SELECT 1 FROM events WHERE session = ?1 AND time = ?2 AND data = ?3)",
+        _event_rows(change.events),
+    )
+
+
+def _newer_clips(db: sqlite3.Connection, anchor: bytes, clips: ClipSet) -> bool:
+    # What a newer version wrote counts as absent for us, but is not ours to overwrite.
+    row = db.execute(
+        "SELECT data FROM clip_sets WHERE anchor = ? AND digest = ? AND checkpoint = ?",
+        (anchor, clips.digest, clips.checkpoint),
+    ).fetchone()
+    try:
+        return row is not None and state.load_clips(row[0]) is None
+    except StateCorrupt:
+        return False
+
+
+def insert_events(db: sqlite3.Connection, events: Sequence[Event]) -> None:
+    """Append events."""
+    db.executemany("INSERT INTO events (session, time, data) VALUES (?, ?, ?)", _event_rows(events))
+
+
+def _event_rows(events: Sequence[Event]) -> list[tuple[str, float, str]]:
+    return [(e.session, e.time, codec.dumps(e.to_json()).decode()) for e in events if e.session]
+
+
+def delete_sessions(db: sqlite3.Connection, sessions: Sequence[str]) -> None:
+    """Delete sessions and what only they reached."""
+    for session in sessions:
+        for table in ("checkpoints", "clip_sets", "archive", "events"):
+            db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+    if sessions:
+        drop_orphans(db)
+
+
+def drop_orphans(db: sqlite3.Connection) -> None:
+    """Delete blobs that no archive entry names."""
+    db.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT blob FROM archive)")
