@@ -269,8 +269,6 @@ class _Planner:
         objection = self._objection(due, full, frontier)
         if objection:
             return objection
-        if cutpoints.unanswered_call(self.t.items) is not None:
-            return "uncertain_tool_results"
         done = self.checkpoint.cut_length if self.checkpoint else 0
         candidate = choose(
             self.t, self.q.policy, self.limits, after_cut=done, smallest=due == "budget"
@@ -301,7 +299,7 @@ class _Planner:
         last = (self.state.attempted, self.checkpoint.frontier if self.checkpoint else b"")
         if due != "budget" and frontier and frontier in last:
             return "not_enough_history"
-        fits = self.limits.fit is None or full.tokens <= self.limits.fit
+        fits = due != "budget" and (self.limits.fit is None or full.tokens <= self.limits.fit)
         if self.state.cooling and (fits or not self.q.may_extract):
             return "cooldown"
         return ""

@@ -105,9 +105,7 @@ class Agent:
         async with self._http.post(self.url + CHAT_PATH, data=BytesIO(body), headers=sent) as reply:
             content = await reply.read()
             # Several main calls for one request never happen, so the first match is the only one.
-            exchange = Exchange(
-                body, reply.status, reply.headers, content, self.arrived(number)
-            )
+            exchange = Exchange(body, reply.status, reply.headers, content, self.arrived(number))
         self.exchanges.append(exchange)
         return exchange
 

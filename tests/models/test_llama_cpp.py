@@ -69,7 +69,9 @@ async def test_a_session_outlives_its_window(tmp_path: Path) -> None:
         with pytest.raises(openai.BadRequestError) as overflow:
             await ask(direct, steps()[-1])
         assert overflow.value.type == "exceed_context_size_error"  # type: ignore[attr-defined]
-        async with Running(f"{server}/v1", tmp_path, **{"compaction.deadline_seconds": 120}) as fold:
+        async with Running(
+            f"{server}/v1", tmp_path, **{"compaction.deadline_seconds": 120}
+        ) as fold:
             client = openai.AsyncOpenAI(
                 base_url=f"{fold.url}/v1", api_key="none", max_retries=0, timeout=300
             )

@@ -20,6 +20,7 @@ from proxy.compaction.plan import (
     State,
     Substitute,
     plan,
+    quiet_size,
     refusal,
 )
 from proxy.compaction.policy import CompactionPolicy, Window
@@ -134,6 +135,19 @@ def test_the_announced_size_is_the_size_that_leaves(
 def _whole(done: Run) -> Size:
     transcript = done.request.transcript
     return total(transcript.instructions) + total(transcript.items) + transcript.catalogue
+
+
+@given(_ANY, policies(), windows(), st.sampled_from([1.0, 1.3]))
+def test_the_short_way_for_quiet_requests_says_what_the_plan_says(
+    messages: list[JsonObject], policy: CompactionPolicy, window: Window, factor: float
+) -> None:
+    request = to_request(messages)
+    decision = plan(replace(ask(request, policy, window), factor=factor), State())
+    tokens = quiet_size(request.transcript, policy, window, factor)
+    quiet = isinstance(decision, Forward) and not decision.outlook.reason
+    assert (tokens is not None) == quiet
+    if tokens is not None:
+        assert tokens == decision.outlook.before.tokens
 
 
 @given(_ANY, policies(), windows(), st.booleans())
@@ -360,13 +374,17 @@ def test_nothing_is_compacted_when_switched_off_but_stored_state_applies() -> No
     assert applied.outlook.after.tokens < applied.outlook.before.tokens
 
 
-def test_a_session_with_an_uncertain_result_is_not_compacted() -> None:
+def test_nothing_is_cut_behind_an_uncertain_result() -> None:
     open_call = assistant(None, [call("lost", "write_file", "{}")])
-    messages = [*_chat(30), open_call, *tool_session(3, system=None)]
+    first = [user("go"), open_call, *tool_session(30, system=None)]
     for force in (False, True):
-        decision = _decide(messages, None, Window(4000), force=force)
+        decision = _decide(first, None, Window(4000), force=force)
         assert decision.outlook.skipped == "uncertain_tool_results"
-    answered = [*_chat(30), open_call, result("lost", "ok"), *tool_session(3, system=None)]
+    later = [*_chat(30), open_call, *tool_session(3, system=None)]
+    decision = _decide(later, None, Window(4000))
+    assert isinstance(decision, Compact)
+    assert decision.cut.length <= later.index(open_call)
+    answered = [first[0], open_call, result("lost", "ok"), *tool_session(30, system=None)]
     assert isinstance(_decide(answered, None, Window(4000)), Compact)
 
 
@@ -622,7 +640,9 @@ def test_why_a_request_is_refused() -> None:
     done = Attempt("completed", by_budget=True)
     assert _refused(_decide(users, small, attempt=done)) == "ran but could not reduce it enough"
     cooling = State(cooling=True)
-    assert _refused(_decide(_chat(50), small, state=cooling)) == "failed (cooldown)"
+    question = replace(ask(to_request(_chat(50)), small), may_extract=False)
+    assert _refused(plan(question, cooling)) == "failed (cooldown)"
+    assert isinstance(_decide(_chat(50), small, state=cooling), Compact)
 
 
 def test_over_the_hard_limit_one_compaction_by_budget_is_tried() -> None:
