@@ -21,6 +21,9 @@ from proxy.telemetry import STORE_FAILED, Event, EventSink
 from proxy.transcript import Transcript
 
 FRESH_SECONDS = 30.0
+RETRY_SECONDS = 5.0
+"""After a failed read the store is asked again this soon."""
+
 STORE_SECONDS = 2.0
 TOUCH_SECONDS = 3600.0
 MAX_ANCHORS = 2048
@@ -71,8 +74,8 @@ class SessionMemory:
 
     @property
     def store_down(self) -> bool:
-        """Whether the last call to the store failed."""
-        return self._down
+        """Whether the last call to the store failed or something still waits to be stored."""
+        return self._down or bool(self._pending)
 
     @property
     def pending(self) -> int:
@@ -155,15 +158,22 @@ class SessionMemory:
 
     async def _read(self, anchor: bytes, transcript: Transcript, old: _Entry | None) -> _Entry:
         chain = [item.digest for item in transcript.items[:-1]]
+        before = old.state if old is not None else None
         state = await self._try("find", lambda: self._store.find(anchor, chain))
+        entry = self._entries.get(anchor)
+        if entry is not None and entry.state is not before:
+            # Something was committed or read meanwhile: newer than what the store had to say.
+            return entry
         entry = self._entry(anchor)
+        entry.read_at = self._now()
         if isinstance(state, AnchorState):
             if state.corrupt:
                 self._report("find", "corrupt_values", count=state.corrupt)
             loaded = {**entry.state.checkpoints, **state.checkpoints} if old else state.checkpoints
             known = {i: c for i, c in loaded.items() if i in state.cuts.values()}
             entry.state = replace(state, checkpoints=known)
-        entry.read_at = self._now()
+        else:
+            entry.read_at -= FRESH_SECONDS - RETRY_SECONDS
         return entry
 
     async def _match(self, entry: _Entry, transcript: Transcript) -> Found:

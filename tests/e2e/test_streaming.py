@@ -149,7 +149,6 @@ CUT: dict[str, bytes] = {
     "before the first event": begun(SSE),
     "in a short known length": reply("200 OK", b"12345678")[:-3],
     "in a long known length": reply("200 OK", b"1" * 3_000_000)[:-3],
-    "with broken framing": begun(SSE) + chunks([b"data: 1\n\n"]) + b"zz\r\nnonsense\r\n",
 }
 
 
@@ -165,6 +164,20 @@ async def test_a_reply_that_is_cut_does_not_look_complete(
     assert len(raw.requests) == 1
     answer = await exchange(fold.url, request("GET", "/v1/x"))
     assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, OTHER])
+async def test_broken_framing_does_not_look_complete(
+    raw: RawUpstream, fold: Running, path: str
+) -> None:
+    gate = asyncio.Event()
+    raw.replies.append([begun(SSE) + chunks([b"data: 1\n\n"]), gate, b"zz\r\nnonsense\r\n"])
+    async with asyncio.timeout(5), connection(fold.url) as (reader, writer):
+        writer.write(request("POST", path, STREAMED))
+        await reader.readuntil(b"data: 1\n\n")
+        gate.set()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readuntil(b"0\r\n\r\n")
 
 
 @pytest.mark.parametrize("stream", [True, False])
