@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+import msgspec
+
 
 class Kind(Enum):
     """What an item is to the compaction rules."""
@@ -61,8 +63,7 @@ class Call:
     """The raw argument string; JSON for function calls, free text for custom tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """What is inside an item, decoded: everything that is measured, summarised or quoted."""
 
     role: str
@@ -82,14 +83,21 @@ class Content:
         """All text parts of the item, joined."""
         return "".join(self.texts)
 
+    def __repr__(self) -> str:
+        """Show what it is and none of what it says."""
+        return f"<Content {self.role} {self.kind.name}>"
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One element of the caller's list, measured and fingerprinted once."""
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """One element of the caller's list, measured and fingerprinted once.
+
+    There is one per message of every remembered conversation, so it is of the cheapest kind to
+    make, and the garbage collector does not visit it: it cannot be part of a cycle.
+    """
 
     kind: Kind
     role: str
-    raw: bytes = field(repr=False)
+    raw: bytes
     chars: int
     tokens: int
     digest: bytes = b""
@@ -101,9 +109,12 @@ class Item:
     text_chars: int = 0
     """Code points of its text parts, the part that clipping can shorten."""
 
+    def __repr__(self) -> str:
+        """Show what it is and none of what it says."""
+        return f"<Item {self.role} {self.kind.name} {self.digest.hex()[:8]}>"
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+
+class Transcript(msgspec.Struct, frozen=True):
     """A request seen as instructions, items and a tool catalogue."""
 
     instructions: tuple[Item, ...]

@@ -5,7 +5,7 @@ open turn that keeps as many recent call groups as fit. The first that comes dow
 taken, else the smallest. Sizes are estimates, since the checkpoint is not written yet.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -13,10 +13,12 @@ from proxy.compaction import cutpoints
 from proxy.compaction.layout import Cut, arrange, pin, validate
 from proxy.compaction.policy import SUMMARY_TOKENS, Budget, CompactionPolicy
 from proxy.errors import InvariantBroken
-from proxy.transcript import Kind, Transcript, total
+from proxy.transcript import Kind, Size, Transcript, total
 
 MIN_GAIN = 0.10
 """A rewrite that saves less is not worth the loss, unless it is what makes the request fit."""
+
+NOTHING_CLIPPED: Mapping[int, Size] = {}
 
 FRAME_TOKENS = 130
 """About what the frame and the headings of a checkpoint cost."""
@@ -42,6 +44,7 @@ def choose(
     *,
     after_cut: int,
     smallest: bool = False,
+    clipped: Mapping[int, Size] = NOTHING_CLIPPED,
 ) -> Candidate | None:
     """Return the cut to make, or None when there is no legal one.
 
@@ -51,8 +54,9 @@ def choose(
         limits: its aim and checkpoint budget.
         after_cut: cuts up to this index are already covered by a checkpoint.
         smallest: take the cut that leaves least, whatever the aim.
+        clipped: sizes of the items that are clipped, by index.
     """
-    sizes = _Sizes(transcript, limits)
+    sizes = _Sizes(transcript, limits, clipped)
     fallback: list[Candidate] = []
     for length, kept in _candidates(transcript, policy, after_cut):
         rough = sizes.after(length, kept, ())
@@ -103,19 +107,22 @@ def _candidates(
 class _Sizes:
     """Estimates of what is left after a cut, from running sums."""
 
-    def __init__(self, transcript: Transcript, limits: Budget) -> None:
+    def __init__(self, transcript: Transcript, limits: Budget, clipped: Mapping[int, Size]) -> None:
         self._transcript = transcript
         self._limits = limits
         items = transcript.items
         self._base = total(transcript.instructions).tokens + transcript.catalogue.tokens
-        self._sums = list(accumulate((item.tokens for item in items), initial=0))
+        self._tokens = [item.tokens for item in items]
+        for index, size in clipped.items():
+            self._tokens[index] = size.tokens
+        self._sums = list(accumulate(self._tokens, initial=0))
         said = (item.tokens if item.kind is Kind.USER else 0 for item in items)
         self._said = list(accumulate(said, initial=0))
 
     def after(self, length: int, kept: Sequence[int], pinned: Sequence[int]) -> int:
         """Return the estimated full request."""
         items = self._transcript.items
-        stay = sum(items[i].tokens for i in (*kept, *pinned))
+        stay = sum(self._tokens[i] for i in (*kept, *pinned))
         quoted = self._said[length] - sum(items[i].tokens for i in kept)
         ledger = min(self._limits.ledger, quoted)
         checkpoint = min(self._limits.checkpoint, ledger + SUMMARY_TOKENS + FRAME_TOKENS)

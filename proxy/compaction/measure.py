@@ -106,13 +106,22 @@ def binary_tokens(binary: Binary) -> int:
 
 def size_of(content: Content) -> Size:
     """Measure one item."""
-    binary = sum(map(binary_tokens, content.binaries))
-    strings = [*content.texts, content.reasoning, content.extra]
+    chars, tokens = 0, MESSAGE_OVERHEAD_TOKENS
+    for text in content.texts:
+        chars += len(text)
+        tokens += text_tokens(text)
+    for text in (content.reasoning, content.extra):
+        if text:
+            chars += len(text)
+            tokens += text_tokens(text)
     for call in content.calls:
-        strings += (call.name, call.arguments)
-    chars = sum(map(len, strings))
-    tokens = sum(text_tokens(s) for s in strings if s)
-    return Size(chars + 4 * binary, tokens + binary + MESSAGE_OVERHEAD_TOKENS)
+        chars += len(call.name) + len(call.arguments)
+        tokens += text_tokens(call.name) + text_tokens(call.arguments)
+    for binary in content.binaries:
+        price = binary_tokens(binary)
+        chars += 4 * price
+        tokens += price
+    return Size(chars, tokens)
 
 
 def text_size(text: str) -> Size:

@@ -41,7 +41,7 @@ class State:
     attempted: bytes = b""
     """Frontier of the last attempt that came to nothing; no new one before history moves on."""
     budget_tried: bytes = b""
-    """Fingerprint of the last item for which a compaction by budget came to nothing."""
+    """Fingerprint of the last item that a compaction by budget was made for."""
     cooling: bool = False
     """Three summaries in a row failed not long ago."""
 
@@ -116,6 +116,8 @@ class Compact:
     frontier: bytes
     expected_tokens: int
     extractive_only: bool = False
+    clipped: Mapping[int, Size] = field(default_factory=dict)
+    """Sizes of the items that are clipped now; what is kept of them is clipped again after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ class _Planner:
         due = "force" if self.q.force else trigger_reason(self.limits, full, self._chars(full))
         skipped = ""
         if due and not self.q.attempt.outcome and (self.q.policy.auto or self.q.force):
-            choice = self._compaction(due, full)
+            choice = self._compaction(due, full, clips)
             if isinstance(choice, Compact):
                 return choice
             skipped = choice
@@ -189,8 +191,12 @@ class _Planner:
             pieces, full, clips = self._clip(pieces or whole(self.t.items), full)
         outlook = Outlook(self.before, full, skipped, due or "")
         new = clips != self.state.clips
-        if self._over_hard(full):
-            return self._over_budget(outlook, clips, new)
+        if self._over_hard(full) or self._over_window(full):
+            choice = self._by_budget(full, clips)
+            if isinstance(choice, Compact):
+                return choice
+            if self._over_hard(full):
+                return self._refuse(outlook, clips, new, choice)
         if self.checkpoint is None and not clips:
             return Forward(outlook)
         validate(self.t, pieces)
@@ -262,7 +268,7 @@ class _Planner:
             )
         return messages
 
-    def _compaction(self, due: str, full: Size) -> Compact | str:
+    def _compaction(self, due: str, full: Size, clips: Mapping[int, Clipped]) -> Compact | str:
         legal = cutpoints.legal_cuts(self.t.items)
         front = cutpoints.frontier(legal, len(self.t.items))
         frontier = self.t.items[front - 1].digest if front else b""
@@ -270,16 +276,30 @@ class _Planner:
         if objection:
             return objection
         done = self.checkpoint.cut_length if self.checkpoint else 0
+        clipped = {index: clip.size for index, clip in clips.items()}
         candidate = choose(
-            self.t, self.q.policy, self.limits, after_cut=done, smallest=due == "budget"
+            self.t,
+            self.q.policy,
+            self.limits,
+            after_cut=done,
+            smallest=due == "budget",
+            clipped=clipped,
         )
         if candidate is None:
             return why_none(self.t, done)
-        if due != "budget" and not gains(full.tokens, candidate.tokens, self.limits.fit):
+        exempt = due == "budget" and self._over_hard(full)
+        if not exempt and not gains(full.tokens, candidate.tokens, self.limits.fit):
             return "no_gain"
-        return self._compact(due, full, candidate, frontier)
+        return self._compact(due, full, candidate, frontier, clipped)
 
-    def _compact(self, due: str, full: Size, candidate: Candidate, frontier: bytes) -> Compact:
+    def _compact(
+        self,
+        due: str,
+        full: Size,
+        candidate: Candidate,
+        frontier: bytes,
+        clipped: Mapping[int, Size],
+    ) -> Compact:
         outlook = Outlook(self.before, full, "", due)
         return Compact(
             outlook,
@@ -289,6 +309,7 @@ class _Planner:
             frontier,
             candidate.tokens,
             extractive_only=self.state.cooling,
+            clipped=clipped,
         )
 
     def _objection(self, due: str, full: Size, frontier: bytes) -> str:
@@ -304,18 +325,24 @@ class _Planner:
             return "cooldown"
         return ""
 
-    def _over_budget(
-        self, outlook: Outlook, clips: Mapping[int, Clipped], new: bool
-    ) -> Compact | Refuse:
+    def _by_budget(self, full: Size, clips: Mapping[int, Clipped]) -> Compact | str:
+        # Clipping was not enough: once per last item, whatever leaves least.
+        if not self.q.policy.auto or self.q.attempt.by_budget or self._budget_tried():
+            return ""
+        return self._compaction("budget", full, clips)
+
+    def _budget_tried(self) -> bool:
+        return bool(self.t.items) and self.t.items[-1].digest == self.state.budget_tried
+
+    def _refuse(
+        self, outlook: Outlook, clips: Mapping[int, Clipped], new: bool, skipped: str
+    ) -> Refuse:
         attempt = self.q.attempt
-        detail = outlook.skipped or attempt.detail
-        last = self.t.items[-1].digest if self.t.items else b""
-        tried = attempt.by_budget or last == self.state.budget_tried
-        if self.q.policy.auto and not tried:
-            choice = self._compaction("budget", outlook.after)
-            if isinstance(choice, Compact):
-                return choice
-            detail = detail or choice
+        detail = skipped or outlook.skipped or attempt.detail
+        ran = self.checkpoint is not None and detail == "not_enough_history"
+        if not attempt.outcome and (ran or self._budget_tried()):
+            # The same request again: what was tried for it then still counts.
+            attempt = Attempt("completed")
         chars = self._chars(outlook.after)
         message = refusal(chars, self.limits.hard_chars or 0, self.q.policy.auto, attempt, detail)
         return Refuse(outlook, message, clips, new)

@@ -216,7 +216,7 @@ class Folder:
             partial=partial,
             extractive=extractive,
             tokens_before=compact.outlook.after.tokens,
-            tokens_after=base + size_of_layout(pieces, size, {}).tokens,
+            tokens_after=base + size_of_layout(pieces, size, compact.clipped).tokens,
             span_items=len(material.replaced),
             span_tokens=sum(items[i].tokens for i in material.replaced),
             omitted=material.omitted + dropped,

@@ -121,6 +121,8 @@ class CompactionRuns:
             Archived(i, transcript.items[i].raw) for i in compact.cut.replaced() if i not in known
         )
         struggle = self._after(found.struggle, compact) if summary_failed else Struggle()
+        if compact.reason == "budget":
+            struggle = replace(struggle, budget_tried=transcript.items[-1].digest)
         await self._memory.commit(
             Change(
                 transcript.anchor,
@@ -137,9 +139,6 @@ class CompactionRuns:
         self, request: PreparedRequest, compact: Compact, found: Found, struggle: Struggle
     ) -> None:
         struggle = replace(struggle, attempted=compact.frontier)
-        if compact.reason == "budget":
-            last = request.parsed.transcript.items[-1].digest
-            struggle = replace(struggle, budget_tried=last)
         await self._memory.commit(
             Change(
                 request.parsed.transcript.anchor,

@@ -6,8 +6,10 @@ gives None: it is the upstream's to judge.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
@@ -27,11 +29,11 @@ _CONTINUED = b"\\u0000\\u0000\\u0000\\u0000"
 _CONTINUED_KEY = "\0" * 4
 _MEMBER_LEAD = re.compile(rb'\s*[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*')
 _CATALOGUE_FIELDS = ("tools", "functions")
+_MAX_DIGITS = 12
 _OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A request body, read."""
 
     transcript: Transcript
@@ -39,8 +41,12 @@ class ParsedRequest:
     stream: bool
     output_field: str
     """The field that limits the output: the one the client used, else the common one."""
-    fields: dict[str, bytes] = field(repr=False)
+    fields: dict[str, bytes]
     """Every top-level member as raw JSON, in order; ``messages`` marks only its place."""
+
+    def __repr__(self) -> str:
+        """Show what it is and none of what it says."""
+        return f"<ParsedRequest {len(self.transcript.items)} items>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +171,11 @@ class ChatCompletions:
         transcript = Transcript(
             tuple(items[:leading]), tuple(items[leading:]), catalogue, _requested_output(fields)
         )
-        model = codec.loads(fields["model"]) if "model" in fields else None
+        model = _string(fields["model"]) if "model" in fields else ""
         output_field = next((f for f in _OUTPUT_FIELDS if f in fields), "max_tokens")
         return ParsedRequest(
             transcript,
-            codec.as_text(model),
+            model,
             fields.get("stream") == b"true",
             output_field,
             fields,
@@ -299,10 +305,17 @@ def _ordinal(items: Sequence[Item], answers: str | None) -> int | None:
 
 def _requested_output(fields: dict[str, bytes]) -> int | None:
     for name in _OUTPUT_FIELDS:
-        value = codec.loads(fields[name]) if name in fields else None
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
+        raw = fields.get(name)
+        if raw is not None and raw.isdigit() and len(raw) < _MAX_DIGITS:
+            value = int(raw)
+            if value:
+                return value
     return None
+
+
+@lru_cache(maxsize=1024)
+def _string(raw: bytes) -> str:
+    return codec.as_text(codec.loads(raw))
 
 
 @lru_cache(maxsize=256)

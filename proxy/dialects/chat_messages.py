@@ -26,6 +26,8 @@ _KINDS = {
     "tool": Kind.RESULT,
     "function": Kind.RESULT,
 }
+_PLAIN = frozenset({"role", "content"})
+_PLAIN_ROLES = frozenset({"system", "developer", "user", "assistant"})
 _IGNORED = frozenset(
     {
         "annotations",
@@ -63,11 +65,23 @@ def decode(raw: bytes) -> Message:
         MalformedJson: when `raw` is not JSON.
     """
     value = codec.loads(raw)
-    content = _content(value) if isinstance(value, dict) else None
+    content = None
+    if isinstance(value, dict):
+        content = _plain(value) or _content(value)
     if content is None:
         role = codec.as_text(value.get("role")) if isinstance(value, dict) else ""
         content = Content(role or "unknown", Kind.OPAQUE, extra=raw.decode("utf-8", "replace"))
     return Message(content, value)
+
+
+def _plain(message: JsonObject) -> Content | None:
+    # Most messages are a role and a text and nothing else; they need no second look.
+    if len(message) != len(_PLAIN):
+        return None
+    role, text = message.get("role"), message.get("content")
+    if not isinstance(role, str) or not isinstance(text, str) or role not in _PLAIN_ROLES:
+        return None
+    return Content(role, _KINDS[role], (text,))
 
 
 def _content(message: JsonObject) -> Content | None:
@@ -206,6 +220,9 @@ def canonical(message: Message, ordinal: int | None) -> bytes:
     if message.content.kind is Kind.OPAQUE or not isinstance(value, dict):
         return b"opaque" + codec.canonical(value)
     role = codec.as_text(value.get("role"))
+    if value.keys() == _PLAIN and role in _PLAIN_ROLES:
+        plain = _canonical_content(value["content"])
+        return codec.dumps(["system" if role == "developer" else role, plain, [], None, {}])
     structure = {"role", "content"}
     calls: list[Json] = []
     answer: Json = None

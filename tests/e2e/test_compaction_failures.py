@@ -213,9 +213,10 @@ async def test_a_cut_summary_is_salvaged(
 
 
 TEXT = (
-    "The nightly import fails; the importer, the scheduler and src/importer were read. mark0n00001z "
-    "and mark0n00002z were seen in the results of read_file and run_command. The registry merges "
-    "late events. The work goes on with mark0n00003z and the remaining files of the gateway."
+    "The nightly import fails; the importer, the scheduler and src/importer were read. "
+    "mark0n00001z and mark0n00002z were seen in the results of read_file and run_command. "
+    "The registry merges late events. The work goes on with mark0n00003z and the remaining "
+    "files of the gateway."
 )
 
 USABLE: dict[str, tuple[Callable[[], Reply], str]] = {

@@ -106,6 +106,28 @@ async def test_a_clipped_message_stays_as_it_is_while_the_session_goes_on(
         assert exchange.marks == ["none"]
 
 
+@pytest.mark.parametrize("steps", [12, 40])
+async def test_a_huge_tail_does_not_keep_the_rest_from_being_compacted(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, steps: int
+) -> None:
+    """Next to it the rest looks like no gain, but clipping alone cannot make it fit."""
+    checks.make_strict(up, 2048)
+    messages = b.tool_session(steps, result_chars=700)
+    messages[-1]["content"] = b.prose(900_000, 3, "MARK-huge")
+    async with Running(up.base_url, tmp_path) as proxy:
+        agent = Agent(client, proxy.url, up)
+        first = await agent.say(messages)
+        again = await agent.say(messages)
+        for number in range(6):
+            messages += pair(90 + number, b.prose(700, number))
+            await agent.say(messages)
+    checks.assert_fine(agent.exchanges, up)
+    checks.assert_in_every(b.TASK, agent.exchanges)
+    assert first.marks == ["compacted", "clipped"]
+    assert again.arrived == first.arrived
+    assert len(up.summaries) <= 5
+
+
 async def test_a_branch_that_fits_is_not_clipped(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
@@ -218,9 +240,30 @@ async def test_what_cannot_shrink_is_refused_once_and_clearly(
         message = as_text(error["message"])
         assert message.startswith("Context budget exceeded (approximately ")
         assert "characters of conversation; limit 9000)." in message
-    assert f"Automatic compaction {why}." in as_text(exchanges[0].error["message"])
+    said = [as_text(exchange.error["message"]) for exchange in exchanges]
+    if name == "failed":
+        # By the third time it cools down.
+        assert "Automatic compaction failed (cooldown)." in said.pop()
+    # A client that sends it again is told the same.
+    for message in said:
+        assert f"Automatic compaction {why}." in message
     assert up.main == []
     assert len(up.summaries) <= 4
+
+
+async def test_a_refused_request_is_served_once_the_summariser_recovers(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    up.strict_pairing, up.window = False, None
+    up.summary_replies.extend(Reply(status=500, text="boom") for _ in range(2))
+    values: dict[str, Json] = {"limits.max_context_chars": 9000, "compaction.fallback": "none"}
+    async with Running(up.base_url, tmp_path, **values) as proxy:
+        agent = Agent(client, proxy.url, up)
+        refused = await agent.say(MANY)
+        served = await agent.say(MANY)
+    assert (refused.status, served.status) == (400, 200)
+    assert served.marks[0] == "compacted"
+    checks.assert_faithful(served)
 
 
 async def test_after_a_refusal_a_shorter_request_is_served(
@@ -357,7 +400,8 @@ async def test_request_headers_can_be_switched_off(
     checks.make_strict(up, 8192)
     messages = b.tool_session(16, result_chars=2000)
     headers = {"x-foldgate-bypass": "1", "x-foldgate-compact": "force"}
-    async with Running(up.base_url, tmp_path, **{"server.request_headers": [switch]}) as proxy:
+    values: dict[str, Json] = {"server.request_headers": [switch]}
+    async with Running(up.base_url, tmp_path, **values) as proxy:
         agent = Agent(client, proxy.url, up)
         bypassed = await agent.say(messages, **{"x-foldgate-bypass": "1"})
         forced = await agent.say(messages[:14], **{"x-foldgate-compact": "force"})

@@ -212,7 +212,7 @@ async def test_a_locked_store_does_not_stop_a_session(
             assert rows(tmp_path, "SELECT count(*) FROM checkpoints") == [(0,)]
             page = await ready(client, proxy)
         async with asyncio.timeout(5):
-            while (await ready(client, proxy))["pending_writes"]:
+            while (await ready(client, proxy))["pending_writes"]:  # noqa: ASYNC110  -- HTTP only
                 await asyncio.sleep(0.02)
         for step in steps[20:]:
             await agent.say(step)
@@ -345,4 +345,3 @@ async def test_many_identical_requests_commit_once(
 async def test_the_store_is_private(up: ScriptedUpstream, tmp_path: Path) -> None:
     async with Running(up.base_url, tmp_path):
         assert os.stat(tmp_path / "foldgate.db").st_mode & 0o077 == 0
-

@@ -166,20 +166,6 @@ async def test_a_reply_that_is_cut_does_not_look_complete(
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("path", [CHAT, OTHER])
-async def test_broken_framing_does_not_look_complete(
-    raw: RawUpstream, fold: Running, path: str
-) -> None:
-    gate = asyncio.Event()
-    raw.replies.append([begun(SSE) + chunks([b"data: 1\n\n"]), gate, b"zz\r\nnonsense\r\n"])
-    async with asyncio.timeout(5), connection(fold.url) as (reader, writer):
-        writer.write(request("POST", path, STREAMED))
-        await reader.readuntil(b"data: 1\n\n")
-        gate.set()
-        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await reader.readuntil(b"0\r\n\r\n")
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_aborted_upstream_aborts_the_client(
     up: ScriptedUpstream, strict: Running, client: aiohttp.ClientSession, stream: bool
