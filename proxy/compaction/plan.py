@@ -150,12 +150,15 @@ def quiet_size(
     None when it has to be asked. Only for requests of which nothing is stored.
     """
     limits = budget(policy, window, transcript, factor)
-    full = total(transcript.instructions) + total(transcript.items)
-    tokens = full.tokens + transcript.catalogue.tokens
-    if tokens >= limits.trigger or full.chars >= limits.char_trigger:
+    chars = sum([i.chars for i in transcript.instructions]) + sum(
+        [i.chars for i in transcript.items]
+    )
+    tokens = transcript.catalogue.tokens + sum([i.tokens for i in transcript.instructions])
+    tokens += sum([i.tokens for i in transcript.items])
+    if tokens >= limits.trigger or chars >= limits.char_trigger:
         return None
     if (limits.fit is not None and tokens > limits.fit) or (
-        limits.hard_chars is not None and full.chars > limits.hard_chars
+        limits.hard_chars is not None and chars > limits.hard_chars
     ):
         return None
     return tokens

@@ -5,11 +5,11 @@ window rule or the character rule fires, whichever comes first.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.compaction.measure import CHARS_PER_TOKEN
-from proxy.transcript import Size, Transcript, total
+from proxy.transcript import Size, Transcript
 
 MAX_TRUSTED_WINDOW = 2_000_000
 """A larger declared window hides real pressure and counts as unknown (specification)."""
@@ -37,6 +37,24 @@ class CompactionPolicy:
     max_context_chars: int = 800_000
     hard_limit_explicit: bool = False
     """Whether the operator set `max_context_chars`; then it binds with a known window too."""
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Work the hash out once: every request's budget is looked up by it."""
+        knobs = (
+            self.auto,
+            self.threshold,
+            self.keep_turns,
+            self.target,
+            self.max_output_tokens,
+            self.max_context_chars,
+            self.hard_limit_explicit,
+        )
+        object.__setattr__(self, "_hash", hash(knobs))
+
+    def __hash__(self) -> int:
+        """Return the hash of the knobs."""
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +116,7 @@ def budget(
     return _budget(
         policy,
         window.trusted,
-        total(transcript.instructions).tokens,
+        sum([item.tokens for item in transcript.instructions]),
         transcript.catalogue.tokens,
         transcript.requested_output,
         factor,

@@ -25,9 +25,9 @@ from proxy.compactor.folding import Folder
 from proxy.compactor.memory import Found, SessionMemory
 from proxy.compactor.ports import Environment, Ratios, Windows
 from proxy.compactor.reports import Reporter
-from proxy.compactor.requests import Inbound, Outcome, PreparedRequest
+from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
 from proxy.compactor.runs import CompactionRuns, Landed
-from proxy.dialects.chat_completions import ChatCompletions
+from proxy.dialects.chat_completions import ChatCompletions, ParsedRequest
 from proxy.errors import InvariantBroken
 from proxy.sessions.state import Archived, Change, ClipSet
 from proxy.telemetry import (
@@ -79,6 +79,10 @@ class Compactor:
             route = handling.route
             if inbound.bypass:
                 return Outcome(inbound.body, route)
+            if not (inbound.force or inbound.shadow):
+                tokens = self._quiet(parsed, handling)
+                if tokens is not None:
+                    return _forwarded(inbound.body, parsed, route, tokens)
             # Only a stream can be kept alive with comments.
             patience = inbound.patience if parsed.stream else None
             request = PreparedRequest(
@@ -99,9 +103,6 @@ class Compactor:
         await self._flights.close()
 
     async def _handle(self, request: PreparedRequest) -> Outcome:
-        quiet = self._quiet(request)
-        if quiet is not None:
-            return quiet
         window = await self._window(request)
         attempt = Attempt()
         landed: Landed | None = None
@@ -119,18 +120,14 @@ class Compactor:
             )
         raise AssertionError("a decision must come after the last attempt")
 
-    def _quiet(self, request: PreparedRequest) -> Outcome | None:
-        """Return the outcome of a request that plainly needs nothing; most are like that."""
-        transcript = request.parsed.transcript
-        if request.force or request.shadow or self._memory.peek(transcript) is None:
+    def _quiet(self, parsed: ParsedRequest, handling: Handling) -> int | None:
+        """Return the tokens of a request that plainly needs nothing; most are like that."""
+        route = handling.route
+        window = self._windows.remembered(route)
+        if window is None or self._memory.peek(parsed.transcript) is None:
             return None
-        window = self._windows.remembered(request.handling.route)
-        if window is None:
-            return None
-        rules = request.handling.rules
-        factor = self._ratios.factor(request.handling.route.base.url, request.parsed.model)
-        tokens = quiet_size(transcript, rules.policy, window, factor)
-        return None if tokens is None else _forwarded(request, tokens)
+        factor = self._ratios.factor(route.base.url, route.model)
+        return quiet_size(parsed.transcript, handling.rules.policy, window, factor)
 
     async def _window(self, request: PreparedRequest) -> Window:
         known = self._windows.remembered(request.handling.route)
@@ -185,7 +182,9 @@ class Compactor:
         if request.shadow:
             return _shadow(request, outlook)
         if isinstance(decision, Forward):
-            return _forwarded(request, outlook.before.tokens)
+            return _forwarded(
+                request.body, request.parsed, request.handling.route, outlook.before.tokens
+            )
         session = found.session or self._environment.new_id()
         if decision.new_clips:
             await self._store_clips(request, decision, found, session)
@@ -206,7 +205,7 @@ class Compactor:
             rewritten=True,
             session=session,
             marks=_marks(found, decision, landed),
-            measured=_comparable(request, outlook.after.tokens),
+            measured=_comparable(request.parsed, outlook.after.tokens),
             before=outlook.before.tokens,
             after=outlook.after.tokens,
         )
@@ -247,16 +246,14 @@ class Compactor:
         return await (request.patience(work) if request.patience else work)
 
 
-def _forwarded(request: PreparedRequest, tokens: int) -> Outcome:
-    measured = _comparable(request, tokens)
-    return Outcome(
-        request.body, request.handling.route, measured=measured, before=tokens, after=tokens
-    )
+def _forwarded(body: bytes, parsed: ParsedRequest, route: Route, tokens: int) -> Outcome:
+    measured = _comparable(parsed, tokens)
+    return Outcome(body, route, measured=measured, before=tokens, after=tokens)
 
 
-def _comparable(request: PreparedRequest, tokens: int) -> int:
+def _comparable(parsed: ParsedRequest, tokens: int) -> int:
     # What an image costs differs too much between models to say anything about text.
-    return 0 if any(item.has_image for item in request.parsed.transcript.items) else tokens
+    return 0 if any(item.has_image for item in parsed.transcript.items) else tokens
 
 
 def _shadow(request: PreparedRequest, outlook: Outlook) -> Outcome:

@@ -9,6 +9,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from proxy.codec import JsonObject
@@ -123,12 +124,10 @@ class SessionMemory:
         """Store what could not be stored before; called from time to time."""
         while self._pending:
             change = self._pending[0]
-            if await self._try("commit", lambda: self._store.commit(self._pending[0])) is False:
+            if await self._try("commit", partial(self._store.commit, change)) is False:
                 return
-            self._pending.popleft()
-            entry = self._entries.get(change.anchor)
-            if entry is not None:
-                entry.pending -= 1
+            if self._pending and self._pending[0] is change:
+                self._settled(self._pending.popleft())
 
     async def touch(self, session: str) -> None:
         """Note that a session was used; reaches the store at most once an hour."""
@@ -208,11 +207,13 @@ class SessionMemory:
         self._pending.append(change)
         entry.pending += 1
         if len(self._pending) > MAX_PENDING:
-            dropped = self._pending.popleft()
-            old = self._entries.get(dropped.anchor)
-            if old is not None:
-                old.pending -= 1
+            self._settled(self._pending.popleft())
             self._report("commit", "pending_overflow", count=1)
+
+    def _settled(self, change: Change) -> None:
+        entry = self._entries.get(change.anchor)
+        if entry is not None:
+            entry.pending = max(0, entry.pending - 1)
 
     async def _try(self, what: str, call: Callable[[], Awaitable[_T]]) -> _T | bool:
         try:

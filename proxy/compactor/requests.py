@@ -1,11 +1,11 @@
 """What goes into the compactor and what comes out of it."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from proxy.compactor.ports import Rules
 from proxy.dialects.chat_completions import ParsedRequest
+from proxy.transcript import Record
 from proxy.upstream.routes import Route
 
 _T = TypeVar("_T")
@@ -19,8 +19,7 @@ class Patience(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Handling:
+class Handling(Record, frozen=True):
     """Where a request goes and by which rules."""
 
     route: Route
@@ -28,11 +27,10 @@ class Handling:
     rules: Rules
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(Record, frozen=True):
     """A request as it came, with everything needed to handle it."""
 
-    body: bytes = field(repr=False)
+    body: bytes
     """Decoded from any content encoding."""
     origin: bytes
     """First digest of the tenant's chain."""
@@ -45,11 +43,10 @@ class Inbound:
     patience: Patience | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(Record, frozen=True):
     """A request, read, with the handling chosen for its model."""
 
-    body: bytes = field(repr=False)
+    body: bytes
     parsed: ParsedRequest
     handling: Handling
     force: bool
@@ -57,11 +54,10 @@ class PreparedRequest:
     patience: Patience | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Record, frozen=True):
     """What to send upstream, or the refusal, and what to tell the client."""
 
-    body: bytes = field(repr=False)
+    body: bytes
     route: Route | None = None
     """None when the request is none of ours: it goes to the default upstream as it came."""
     rewritten: bool = False

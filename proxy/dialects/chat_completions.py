@@ -9,13 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import msgspec
-
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.dialects import chat_messages
 from proxy.dialects.memo import LARGE_BODY_BYTES, MIN_BODY_BYTES, Match, PrefixMemo
-from proxy.transcript import Caps, Carry, Content, Item, Keep, Kind, Piece, Size, Transcript
+from proxy.transcript import (
+    Caps,
+    Carry,
+    Content,
+    Item,
+    Keep,
+    Kind,
+    Piece,
+    Record,
+    Size,
+    Transcript,
+)
 
 NAME = "chat"
 
@@ -33,7 +42,7 @@ _MAX_DIGITS = 12
 _OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 
-class ParsedRequest(msgspec.Struct, frozen=True):
+class ParsedRequest(Record, frozen=True):
     """A request body, read."""
 
     transcript: Transcript
@@ -43,10 +52,6 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     """The field that limits the output: the one the client used, else the common one."""
     fields: dict[str, bytes]
     """Every top-level member as raw JSON, in order; ``messages`` marks only its place."""
-
-    def __repr__(self) -> str:
-        """Show what it is and none of what it says."""
-        return f"<ParsedRequest {len(self.transcript.items)} items>"
 
 
 @dataclass(frozen=True, slots=True)

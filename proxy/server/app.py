@@ -94,7 +94,10 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         retention_seconds=settings.store.session_days * DAY_SECONDS,
         archive_bytes=settings.store.archive_bytes,
     )
-    await store.open()
+    try:
+        await store.open()
+    except StoreError as error:
+        raise type(error)(f"{settings.store.url}: {error}; see --store (store.url)") from None
     events = StoredEvents(store)
     sinks = Fanout((sink, events))
     upstream, compaction = settings.upstream, settings.compaction

@@ -3,20 +3,20 @@
 import gzip
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import zstandard
 from aiohttp import web
 
+from proxy.transcript import Record
+
 IDENTITY = ("", "identity")
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Record, frozen=True):
     """A request body as it was sent, and decoded when that could be done."""
 
-    raw: bytes = field(repr=False)
-    decoded: bytes | None = field(repr=False)
+    raw: bytes
+    decoded: bytes | None
     """None when the encoding is unknown, broken or would exceed the limit."""
 
 

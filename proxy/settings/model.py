@@ -16,7 +16,7 @@ from pydantic import (
     SecretStr,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.compaction.policy import CompactionPolicy
 
@@ -245,6 +245,18 @@ class Settings(BaseSettings):
     plugin_hooks: PluginHookSettings = Field(default_factory=PluginHookSettings)
     admin: AdminSettings = Field(default_factory=AdminSettings)
     profiles: tuple[Profile, ...] = ()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what `load_settings` merged and nothing else; it has read the environment."""
+        return (init_settings,)
 
     def policy(self, profile: Profile | None = None) -> CompactionPolicy:
         """Return the policy for a profile, or the general one."""

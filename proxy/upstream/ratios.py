@@ -43,6 +43,8 @@ class Ratios:
 
     def factor(self, base: str, model: str) -> float:
         """Return by how much the estimate is to be raised, at least 1."""
+        if not self._factors:
+            return 1.0
         learned = self._factors.get((base, model), 1.0)
         return learned * MARGIN if learned > 1.0 else 1.0
 

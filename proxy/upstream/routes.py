@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from multidict import CIMultiDict
 
+from proxy.transcript import Record
+
 _VERSION_SEGMENT = re.compile(r"^(?P<root>.*?)(?P<versioned>/v\d[^/]*(?:/.*)?)$")
 _API_NAMES = frozenset(
     {
@@ -33,6 +35,12 @@ class Base:
     """Path in front of the version segment; for endpoints outside the versioned API."""
     versioned: str
     """Path of the versioned API; empty when the URL named none."""
+    url: str = field(init=False)
+    """The base URL as people write it; without a version segment ``/v1`` is assumed."""
+
+    def __post_init__(self) -> None:
+        """Work the URL out once; it is a key on every request's way."""
+        object.__setattr__(self, "url", self.origin + (self.versioned or f"{self.root}/v1"))
 
     @classmethod
     def of(cls, url: str) -> "Base":
@@ -44,11 +52,6 @@ class Base:
         if found is None:
             return cls(f"{scheme}://{host}", path, "")
         return cls(f"{scheme}://{host}", found["root"], found["root"] + found["versioned"])
-
-    @property
-    def url(self) -> str:
-        """The base URL as people write it; without a version segment ``/v1`` is assumed."""
-        return self.origin + (self.versioned or f"{self.root}/v1")
 
     def resolve(self, path_qs: str) -> str:
         """Return the upstream URL of a client's path and query.
@@ -66,13 +69,12 @@ class Base:
         return self.origin + self.root + path_qs
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Record, frozen=True):
     """An upstream, the model asked of it, and the headers that authorise the call."""
 
     base: Base
     model: str
-    headers: CIMultiDict[str] = field(repr=False)
+    headers: CIMultiDict[str]
     """Outbound headers of the request; they hold the credential."""
     window: int | None = None
     """Context window set for this model or profile, tokens."""

@@ -22,7 +22,8 @@ from proxy.upstream.routes import Route
 _MAX_TRIES = 4
 _STRUCTURE_WORDS = ("response_format", "json_schema", "json_object", "grammar", "structured")
 _UNKNOWN_WORDS = (
-    "support",
+    "unsupported",
+    "not support",
     "unrecognized",
     "unknown",
     "unexpected",
@@ -30,6 +31,8 @@ _UNKNOWN_WORDS = (
     "not allowed",
 )
 """How servers say that they do not take a parameter."""
+
+_LIMIT_WORDS = ("too large", "at most", "maximum", "range", "less than", "up to", "exceed", ">")
 
 _OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NEGOTIABLE = frozenset({400, 404, 415, 422, 500, 501})
@@ -151,7 +154,8 @@ def _body(job: SummaryJob, form: _Form) -> JsonObject:
 
 async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) -> _Form:
     text = (await reply.content.read(_MAX_ERROR_BYTES)).decode("utf-8", "replace").lower()
-    other = _other_form(text, form, max_tokens) if reply.status in _NEGOTIABLE else None
+    asked = min(max_tokens, form.cap or max_tokens)
+    other = _other_form(text, form, asked, reply.status) if reply.status in _NEGOTIABLE else None
     if other is None:
         raise SummaryFailed(
             f"http_{reply.status}", f"the summariser call was answered with HTTP {reply.status}"
@@ -159,16 +163,18 @@ async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) 
     return other
 
 
-def _other_form(text: str, form: _Form, max_tokens: int) -> _Form | None:
+def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None:
     if form.structure and any(word in text for word in _STRUCTURE_WORDS):
         return replace(form, structure="json_object" if form.structure == "json_schema" else "")
-    if re.search(rf"\b{form.output_field}\b", text):
-        asked = min(max_tokens, form.cap or max_tokens)
-        cap = max((n for n in map(int, re.findall(r"\d{2,9}", text)) if n < asked), default=0)
-        if cap >= _MIN_CAP:
+    named = re.search(rf"\b{form.output_field}\b", text)
+    if named and any(word in text for word in _UNKNOWN_WORDS):
+        return replace(form, output_field=_OTHER_FIELD[form.output_field])
+    if named and any(word in text for word in _LIMIT_WORDS):
+        # The message tells the limit and may tell what was asked; the error object its status.
+        numbers = map(int, re.findall(r"\b\d{2,7}\b", text[named.end() :]))
+        cap = max((n for n in numbers if _MIN_CAP <= n < asked and n != status), default=None)
+        if cap is not None:
             return replace(form, cap=cap)
-        if any(word in text for word in _UNKNOWN_WORDS):
-            return replace(form, output_field=_OTHER_FIELD[form.output_field])
     if form.stream and "stream" in text and "support" in text:
         return replace(form, stream=False)
     return None

@@ -67,7 +67,8 @@ class Running:
     """The real application over TCP, in this process.
 
     ``Running(up.base_url, tmp_path, **{"compaction.threshold": 0.5})``; the third positional
-    argument is the environment, which is empty by default. ``profiles=[{...}]`` sets profiles.
+    argument replaces the process's environment. ``profiles=[{...}]`` sets profiles. Keys come from
+    the process's environment always.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Running:
                 sections[section] = value
         overrides = {name: value for name, value in sections.items() if isinstance(value, dict)}
         lists = {name: value for name, value in sections.items() if isinstance(value, list)}
-        settings = load_settings(None, overrides, environment or {})
+        settings = load_settings(None, overrides, environment)
         if lists:
             plain = settings.model_dump(exclude_unset=True)
             settings = Settings.model_validate({**plain, **lists})

@@ -1,6 +1,7 @@
 """Edits, branches, undo, retries, sub-agents and tenants: always the right content."""
 
 import asyncio
+import random
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -320,3 +321,79 @@ async def test_branching_through_many_turns(
     assert [e.arrived for e in again[-6:]] == [e.arrived for e in first[-6:]]
     # An undone turn may need a cut of its own, but the way back needs none.
     assert len(up.summaries) <= summaries + 2
+
+
+class Walk:
+    """A client that goes on, goes back, edits, branches and sends again, by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.known: list[list[JsonObject]] = []
+        self.count = 0
+
+    def text(self) -> str:
+        self.count += 1
+        size = self.rng.choice([30, 200, 900, 2500, 2500, 12_000])
+        return b.prose(size, self.count, f"MARK-w{self.count}-")
+
+    def group(self) -> list[JsonObject]:
+        count = self.rng.choice([1, 1, 2, 5])
+        ids = [
+            f"call_{i}" if self.rng.random() < 0.5 else f"c{self.count}_{i}" for i in range(count)
+        ]
+        calls = [b.call(i, "read_file", {"path": f"src/{n}.py"}) for n, i in enumerate(ids)]
+        self.rng.shuffle(ids)
+        return [b.assistant(None, calls), *(b.result(i, self.text()) for i in ids)]
+
+    def on(self, messages: list[JsonObject]) -> list[JsonObject]:
+        if not messages:
+            return [b.system(b.SYSTEM), b.user(self.text())]
+        if self.rng.random() < 0.7:
+            return [*messages, *self.group()]
+        return [*messages, b.assistant(self.text()), b.user(self.text())]
+
+    def edit(self, messages: list[JsonObject]) -> list[JsonObject]:
+        index = self.rng.randrange(1, len(messages))
+        if messages[index]["role"] == "assistant":
+            return messages
+        return edited(messages, index, self.text())
+
+    def step(self) -> list[JsonObject]:
+        last = self.known[-1] if self.known else []
+        other = self.rng.choice(self.known or [[]])
+        match self.rng.randrange(10) if last else 9:
+            case 0:
+                messages = other
+            case 1:
+                messages = self.on(other)
+            case 2:
+                messages = self.edit(other)
+            case 3:
+                messages = [b.system(self.text()[:60]), *other[1:]]
+            case _:
+                messages = self.on(last)
+        self.known.append(messages)
+        return messages
+
+
+@pytest.mark.parametrize("window", [3000, 8192])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_a_random_walk(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, seed: int, window: int
+) -> None:
+    """Whatever the client does: accepted upstream, faithful, and nothing of another branch."""
+    checks.make_strict(up, window)
+    up.summary_text = remembers_marks
+    walk = Walk(seed)
+    async with Running(up.base_url, tmp_path) as proxy:
+        agent = Agent(client, proxy.url, up)
+        for _ in range(60):
+            exchange = await agent.say(walk.step())
+            sent = set(_MARK.findall(exchange.sent.decode()))
+            assert set(_MARK.findall(exchange.arrived.decode())) <= sent
+            again = await agent.post(exchange.sent)
+            assert again.arrived == exchange.arrived
+        events = checks.reasons(proxy.events)
+    checks.assert_fine(agent.exchanges, up)
+    assert not {"invariant", "internal"} & set(events)
+    assert len(up.summaries) >= 2

@@ -18,8 +18,8 @@ from tests.upstream_rules import plausible_checkpoint
 
 WINDOW = 8192
 FAST: dict[str, Json] = {
-    "compaction.first_byte_seconds": 0.4,
-    "compaction.idle_seconds": 0.4,
+    "compaction.first_byte_seconds": 1.0,
+    "compaction.idle_seconds": 1.0,
     "compaction.deadline_seconds": 20.0,
 }
 COOKING = (
@@ -77,7 +77,7 @@ FAILING: dict[str, Failing] = {
     "late first byte against the deadline": Failing(
         lambda: Reply(hang=True),
         "timeout",
-        values={"compaction.first_byte_seconds": 30.0, "compaction.deadline_seconds": 0.4},
+        values={"compaction.first_byte_seconds": 30.0, "compaction.deadline_seconds": 1.0},
     ),
     "empty": Failing(lambda: Reply(text=""), "empty", 2),
     "white space": Failing(lambda: Reply(text=" \n\t "), "empty", 2),
@@ -210,6 +210,21 @@ async def test_a_cut_summary_is_salvaged(
     assert "max_output_tokens" in as_text(completed["advice"])
     assert len(up.summaries) == 1
     assert proxy.events.of_type("compaction_failed") == []
+
+
+async def test_at_the_deadline_what_was_written_must_do(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """A summariser that never falls silent for long, but does not come to an end either."""
+    checks.make_strict(up, WINDOW)
+    values: dict[str, Json] = {"compaction.deadline_seconds": 1.0}
+    async with Running(up.base_url, tmp_path, **values) as proxy:
+        agent = Agent(client, proxy.url, up)
+        up.summary_replies.append(Reply(text=FULL, gate=asyncio.Event()))
+        exchange = await play_until(agent, session(), 1)
+    checks.assert_fine(agent.exchanges, up)
+    assert exchange.marks == ["compacted", "partial"]
+    await up.wait_for(lambda: up.summaries[0].disconnected)
 
 
 TEXT = (
@@ -372,6 +387,34 @@ async def test_a_limit_of_the_output_is_learned(
     assert limits[1:] == [cap, cap]
 
 
+async def test_a_status_in_the_error_is_not_taken_for_a_limit(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    checks.make_strict(up, WINDOW)
+    error = b'{"error":{"message":"max_tokens is not supported, at most others","code":400}}'
+    async with Running(up.base_url, tmp_path, **FAST) as proxy:
+        agent = Agent(client, proxy.url, up)
+        up.summary_replies.append(Reply(status=400, raw_body=error))
+        await play_until(agent, session(), 1)
+    assert form_of(up.summaries[1])[1] == ["max_completion_tokens"]
+    assert up.summaries[1].json["max_completion_tokens"] == up.summaries[0].json["max_tokens"]
+
+
+async def test_an_overflow_of_the_summariser_is_answered_by_a_shorter_input(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    checks.make_strict(up, WINDOW)
+    text = "request (9100 tokens) exceeds the available context size (8192 tokens)"
+    async with Running(up.base_url, tmp_path, **FAST) as proxy:
+        agent = Agent(client, proxy.url, up)
+        up.summary_replies.append(Reply(status=400, text=text))
+        exchange = await play_until(agent, session(), 1)
+    checks.assert_fine(agent.exchanges, up)
+    assert exchange.marks == ["compacted"]
+    first, second = (len(call.decoded) for call in up.summaries)
+    assert second < 0.7 * first
+
+
 async def test_the_summariser_is_sent_nothing_of_the_callers_options(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
@@ -513,6 +556,31 @@ async def test_a_summariser_that_cannot_be_reached(
     assert exchange.marks == ["compacted", "extractive"]
     assert checks.reasons(failed) == ["unreachable"]
     assert up.summaries == []
+
+
+async def test_a_summariser_with_a_smaller_window_and_a_key_of_its_own(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """Its input is cut to its window; the caller's credential does not go there."""
+    checks.make_strict(up, 16_384)
+    async with ScriptedUpstream(model="small") as small:
+        checks.make_strict(small, 2048)
+        values: dict[str, Json] = {
+            **FAST,
+            "compaction.summarizer": "small",
+            "profiles": [{"model": "small", "base_url": small.base_url}],
+        }
+        async with Running(up.base_url, tmp_path, **values) as proxy:
+            agent = Agent(client, proxy.url, up, {"Authorization": "Bearer secret"})
+            await agent.play(session(45))
+            await agent.say(b.tool_session(150, seed=3, result_chars=2000))
+            failed = proxy.events.of_type("compaction_failed")
+        assert small.violations == []
+        assert {s.headers.get("Authorization") for s in small.requests} == {None}
+        assert {s.json["model"] for s in small.summaries} == {"small"}
+    checks.assert_fine(agent.exchanges, up)
+    assert up.summaries == []
+    assert failed == []
 
 
 async def test_first_contact_with_a_session_that_outgrew_the_window_long_ago(

@@ -5,9 +5,10 @@ import signal
 import socket
 import sqlite3
 import tomllib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import aiohttp
 import pytest
@@ -26,7 +27,9 @@ WHOLE = b.chat_body([b.user("hi")])
 STREAMED = b.chat_body([b.user("hi")], stream=True)
 UPSTREAM = "http://127.0.0.1:9/v1"
 
-Refused = Callable[..., str]
+
+class Refused(Protocol):
+    def __call__(self, *args: str, store: bool = True) -> str: ...
 
 
 @pytest.fixture
@@ -87,12 +90,13 @@ async def test_the_ready_line_is_json_for_programs(up: ScriptedUpstream, tmp_pat
     assert fold.log == ""
 
 
-def test_a_port_that_is_taken(refused: Refused) -> None:
+def test_a_port_that_is_taken(refused: Refused, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        text = refused("serve", "--upstream", UPSTREAM, "--store", "sqlite:///x", "--port", port)
+        store = ("--store", store_url(tmp_path))
+        text = refused("serve", "--upstream", UPSTREAM, *store, "--port", port, store=False)
         assert f"cannot listen on 127.0.0.1:{port} (" in text
         assert "choose another --port" in text
 
@@ -210,7 +214,7 @@ def test_a_store_that_is_no_database(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "foldgate.db").write_bytes(b"this is not a database, by far" * 100)
     said = refused("serve", "--upstream", UPSTREAM)
     assert "foldgate.db" in said
-    assert "not a database" in said
+    assert "SQLITE_NOTADB" in said
     assert (tmp_path / "foldgate.db").read_bytes().startswith(b"this is not")
 
 
@@ -224,7 +228,7 @@ def test_a_store_of_a_newer_version(refused: Refused, tmp_path: Path) -> None:
 
 
 async def test_a_refusal_ends_the_process(tmp_path: Path) -> None:
-    with pytest.raises(NotServing, match="exit code 1:\nfoldgate: upstream.base_url: name the"):
+    with pytest.raises(NotServing, match=r"exit code 1:\nfoldgate: upstream\.base_url: name the"):
         async with Served(None, tmp_path):
             pass
 

@@ -1,0 +1,154 @@
+"""The loader: sources and their order, files, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from proxy.codec import JsonObject
+from proxy.settings import SettingsError, load_settings
+from proxy.settings.files import from_specification, merge, read_config
+
+
+def test_the_stronger_source_wins(tmp_path: Path) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text("[server]\nport = 1\nhost = 'file'\n[compaction]\nthreshold = 0.3\n")
+    environment = {"FOLDGATE_SERVER__PORT": "2", "FOLDGATE_SERVER__DRAIN_SECONDS": "7"}
+    settings = load_settings(file, {"server": {"port": 3}}, environment)
+    assert settings.server.port == 3
+    assert settings.server.drain_seconds == 7
+    assert settings.server.host == "file"
+    assert settings.compaction.threshold == 0.3
+    assert settings.compaction.keep_turns == 2
+
+
+def test_only_the_given_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDGATE_SERVER__PORT", "99")
+    assert load_settings(None, {}, {}).server.port == 8787
+    assert load_settings().server.port == 99
+
+
+def test_names_of_variables_may_be_in_lower_case() -> None:
+    assert load_settings(None, {}, {"foldgate_server__port": "5"}).server.port == 5
+
+
+def test_foreign_variables_are_left_alone() -> None:
+    environment = {"PORT": "1", "SERVER__PORT": "2", "FOLDGATEX": "3", "XFOLDGATE_PORT": "4"}
+    assert load_settings(None, {}, environment) == load_settings(None, {}, {})
+
+
+def test_lists_and_profiles_come_as_json() -> None:
+    environment = {
+        "FOLDGATE_PROFILES": '[{"model": "a*", "context_window": 9000}]',
+        "FOLDGATE_SERVER__REQUEST_HEADERS": '["bypass"]',
+    }
+    settings = load_settings(None, {}, environment)
+    assert settings.profiles[0].context_window == 9000
+    assert settings.server.request_headers == ("bypass",)
+
+
+def test_an_argument_names_the_config_file_before_the_variable(tmp_path: Path) -> None:
+    for name, port in (("a", 1), ("b", 2)):
+        (tmp_path / f"{name}.toml").write_text(f"[server]\nport = {port}\n")
+    environment = {"FOLDGATE_CONFIG": str(tmp_path / "a.toml")}
+    assert load_settings(None, {}, environment).server.port == 1
+    assert load_settings(tmp_path / "b.toml", {}, environment).server.port == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"server": {"x": 1}}, "server.x: unknown setting; [server] has drain_seconds, host"),
+        ({"x": {}}, "x: unknown setting; the sections are admin, compaction"),
+        ({"compaction": {"background": True}}, "not available in this version"),
+        ({"tenancy": {"source": "header"}}, "source = header needs trusted_proxies"),
+        ({"limits": {"max_context_chars": 10}}, "limits.max_context_chars: "),
+        ({"upstream": {"base_url": "https://"}}, "must be an http:// or https:// URL with a host"),
+        ({"store": {"url": "sqlite:///"}}, "store.url: must be sqlite:///PATH"),
+    ],
+)
+def test_what_is_refused_names_the_field(values: dict[str, JsonObject], expected: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, values, {})
+    assert expected in str(caught.value)
+
+
+def test_every_mistake_is_named_at_once() -> None:
+    values: dict[str, JsonObject] = {"server": {"port": -1, "x": 1}, "y": {}}
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, values, {})
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_refused_value_is_not_repeated() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, {"upstream": {"base_url": "http://me:hunter2@h/v1"}}, {})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_profile_key_must_be_set() -> None:
+    environment = {"FOLDGATE_PROFILES": '[{"model": "a*", "key_variable": "A_KEY"}]'}
+    with pytest.raises(SettingsError, match=r"profiles \(a\*\) key_variable: .* A_KEY is not set"):
+        load_settings(None, {}, environment)
+    assert load_settings(None, {}, {**environment, "A_KEY": "k"}).profiles[0].key_variable
+
+
+def test_secrets_are_hidden() -> None:
+    settings = load_settings(None, {"tenancy": {"key": "hunter2"}}, {})
+    assert settings.tenancy.key == SecretStr("hunter2")
+    assert "hunter2" not in repr(settings)
+
+
+def test_an_explicit_limit_is_known_as_such() -> None:
+    default = load_settings(None, {}, {})
+    explicit = load_settings(None, {"limits": {"max_context_chars": 800_000}}, {})
+    assert not default.policy().hard_limit_explicit
+    assert explicit.policy().hard_limit_explicit
+
+
+def test_a_profile_overrides_the_policy() -> None:
+    environment = {"FOLDGATE_PROFILES": '[{"model": "a", "threshold": 0.2, "auto": false}]'}
+    settings = load_settings(None, {"compaction": {"keep_turns": 5}}, environment)
+    policy = settings.policy(settings.profiles[0])
+    assert (policy.threshold, policy.auto, policy.keep_turns) == (0.2, False, 5)
+    assert settings.policy().threshold == 0.85
+
+
+def test_the_specification_is_translated(tmp_path: Path) -> None:
+    data = b"""{"compaction": {"auto": false, "threshold": 0.5, "keepTurns": 1,
+      "maxOutputTokens": 300}, "provider": {"contextWindow": 5000},
+      "limits": {"maxContextChars": 9000}, "pluginHooks": {"timeoutMs": 7}}"""
+    settings = load_settings(None, {}, {})
+    values = from_specification(tmp_path / "x.json", data)
+    (tmp_path / "x.JSON").write_bytes(data)
+    assert read_config(tmp_path / "x.JSON") == values
+    settings = load_settings(tmp_path / "x.JSON", {}, {})
+    policy = settings.policy()
+    assert (policy.auto, policy.threshold, policy.keep_turns) == (False, 0.5, 1)
+    assert (policy.max_output_tokens, policy.max_context_chars) == (300, 9000)
+    assert settings.upstream.context_window == 5000
+    assert settings.plugin_hooks.timeout_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"[]", "must be a JSON object"),
+        (b"{", "is not valid JSON"),
+        (b'{"compaction": 1}', "compaction: must be an object"),
+        (b'{"other": {"x": 1}}', "other.x: unknown setting; the sections are compaction, limits"),
+        (b'{"limits": {"maxTokens": 1}}', "steers the agent itself, which a proxy does not do"),
+        (b'{"provider": {"apiKey": "k"}}', "of provider the proxy reads contextWindow"),
+    ],
+)
+def test_a_bad_specification(data: bytes, expected: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_specification(Path("x.json"), data)
+    assert expected in str(caught.value)
+
+
+def test_merging_goes_by_section() -> None:
+    base: JsonObject = {"a": {"x": 1, "y": 2}, "b": 3}
+    more: JsonObject = {"a": {"y": 4}, "c": {"z": 5}}
+    assert merge(base, more) == {"a": {"x": 1, "y": 4}, "b": 3, "c": {"z": 5}}
+    assert base == {"a": {"x": 1, "y": 2}, "b": 3}
