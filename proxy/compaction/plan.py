@@ -116,6 +116,8 @@ class Compact:
     frontier: bytes
     expected_tokens: int
     extractive_only: bool = False
+    factor: float = 1.0
+    """By how much the model's real count exceeds our estimate."""
     clipped: Mapping[int, Size] = field(default_factory=dict)
     """Sizes of the items that are clipped now; what is kept of them is clipped again after."""
 
@@ -312,6 +314,7 @@ class _Planner:
             frontier,
             candidate.tokens,
             extractive_only=self.state.cooling,
+            factor=self.q.factor,
             clipped=clipped,
         )
 

@@ -143,7 +143,8 @@ class Folder:
         limits = job.compact.limits
         room = limits.checkpoint - text_tokens(material.ledger) - _FRAME_TOKENS
         asked = max(MIN_SUMMARY_TOKENS, min(SUMMARY_TOKENS, room))
-        window = job.window.trusted or job.rules.policy.max_context_chars // 4
+        known = job.window.trusted or job.rules.policy.max_context_chars // 4
+        window = int(known / job.compact.factor)
         margin = max(MARGIN_TOKENS, int(MARGIN_SHARE * window))
         output = min(
             job.rules.policy.max_output_tokens,
@@ -153,14 +154,14 @@ class Folder:
         if failed in {"truncated", "empty"}:
             # A reasoning model may have spent it all before it wrote anything.
             output = max(output, min(job.rules.policy.max_output_tokens, window // 4))
-        template = job.rules.instruction or prompts.DEFAULT_INSTRUCTION
+        template = job.rules.instruction or prompts.default_instruction(window)
         previous = _previous(job.parent)
         instruction = prompts.instruction(
             template, nonce, asked, merge=bool(previous), repair=bool(failed)
         )
         frame = text_tokens(prompts.assemble(instruction, nonce, previous, ""))
         budget = int(INPUT_SAFETY * (window - output - margin)) - frame
-        span, span_text = _span(job, material, budget // 2 if failed == "http_400" else budget)
+        span = _span(job, material, budget // 2 if failed == "http_400" else budget)
         if not span:
             raise SummaryFailed("empty_span", "nothing of the span fits the summariser's window")
         written = await self._summarizer.summarise(
@@ -172,7 +173,7 @@ class Folder:
                 deadline,
             )
         )
-        return read_answer(written.text, cut=written.cut, span_text=previous + span_text)
+        return read_answer(written.text, cut=written.cut, span_text=previous + span)
 
     def _extract(self, job: FoldJob, material: _Material) -> Checkpoint:
         return self._record(job, material, _newest_texts(material), extractive=True)
@@ -235,8 +236,8 @@ def _gather(job: FoldJob) -> _Material:
     return _Material(contents, replaced, text, omitted, said)
 
 
-def _span(job: FoldJob, material: _Material, tokens: int) -> tuple[str, str]:
-    """Return the span as it fits, and as it would be whole (to judge the answer by)."""
+def _span(job: FoldJob, material: _Material, tokens: int) -> str:
+    """Return what is new since the previous checkpoint, as far as it fits."""
     seen = 0
     if job.parent is not None:
         seen = job.parent.cut_length
@@ -246,9 +247,9 @@ def _span(job: FoldJob, material: _Material, tokens: int) -> tuple[str, str]:
     new = [i for i in material.replaced if i >= seen or i in stayed]
     parts = prompts.passages(material.contents, new)
     if not parts or tokens <= 0:
-        return "", ""
+        return ""
     text, _ = prompts.fit_span(parts, tokens)
-    return text, text
+    return text
 
 
 def _previous(parent: Checkpoint | None) -> str:
