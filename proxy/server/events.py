@@ -18,6 +18,7 @@ class StoredEvents:
         self._store = store
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         self._arrived = asyncio.Event()
+        self._storing = asyncio.Lock()
 
     def emit(self, event: Event) -> None:
         """Take one event."""
@@ -34,12 +35,15 @@ class StoredEvents:
 
     async def flush(self) -> None:
         """Store what waits; on a failing store it goes on waiting."""
-        batch = list(self._waiting)
-        if not batch:
-            return
-        try:
-            await self._store.append_events(batch)
-        except StoreError:
-            return
-        for _ in batch:
-            self._waiting.popleft()
+        async with self._storing:
+            batch = list(self._waiting)
+            if not batch:
+                return
+            try:
+                await self._store.append_events(batch)
+            except StoreError:
+                return
+            # Some of them may have been pushed out by newer ones meanwhile.
+            stored = set(map(id, batch))
+            while self._waiting and id(self._waiting[0]) in stored:
+                self._waiting.popleft()

@@ -23,6 +23,7 @@ from proxy.upstream.ratios import Ratios, reported_tokens
 from proxy.upstream.routes import Route
 
 OWN_PAGES = "/_foldgate/"
+_OFF = frozenset({"", "0", "false", "no", "off"})
 _CHAT_PATH = "/chat/completions"
 
 
@@ -109,7 +110,8 @@ class Gateway:
         body = await read_body(request, settings.max_body_bytes)
         if not isinstance(body, Body):
             return await self._pass(request, body)
-        bypassed = "bypass" in settings.request_headers and "x-foldgate-bypass" in request.headers
+        asked = request.headers.get("x-foldgate-bypass", "").lower()
+        bypassed = "bypass" in settings.request_headers and asked not in _OFF
         if body.decoded is None:
             return await self._pass(request, body.raw)
         headers = request_headers(request.headers)

@@ -7,6 +7,7 @@ Vercel `context_window`, OpenRouter `context_length`, llama.cpp `meta.n_ctx`, â€
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from proxy.upstream.routes import Route
 
 KNOWN_SECONDS = 300.0
 UNKNOWN_SECONDS = 30.0
+REFUSED_SECONDS = 10.0
+MAX_REFUSED = 1024
 
 _FIELDS = (
     ("max_model_len",),
@@ -36,7 +39,12 @@ _FIELDS = (
     ("limits", "max_input_tokens"),
     ("loaded_context_length",),
 )
+_NO_ANSWER = frozenset({401, 403, 407, 408, 425, 429})
 _MAX_REPLY_BYTES = 8 * 1024 * 1024
+
+
+class _Unanswered(Exception):
+    """The upstream did not answer the question; another caller may have more luck."""
 
 
 @dataclass(slots=True)
@@ -56,6 +64,7 @@ class WindowProbe:
         self._clock = clock
         self._probe_seconds = probe_seconds
         self._known: dict[tuple[str, str], _Entry] = {}
+        self._refused: OrderedDict[tuple[str, str, int], float] = OrderedDict()
         self._asking: dict[tuple[str, str], asyncio.Task[Window]] = {}
 
     def remembered(self, route: Route) -> Window | None:
@@ -69,7 +78,9 @@ class WindowProbe:
         key = (route.base.url, route.model)
         entry = self._known.get(key)
         if entry is None:
-            return None
+            # Who was refused a moment ago would be refused again; others may ask.
+            refused = self._refused.get((*key, _credential(route)), 0.0) > self._clock()
+            return Window() if refused else None
         if entry.until <= self._clock():
             self.ask_soon(route)
         return entry.window
@@ -110,6 +121,13 @@ class WindowProbe:
                 window = await self._probe(route)
         except (TimeoutError, UpstreamError, aiohttp.ClientError):
             pass
+        except _Unanswered:
+            # A wrong key or a busy server says nothing about the window.
+            self._refused[*key, _credential(route)] = self._clock() + REFUSED_SECONDS
+            if len(self._refused) > MAX_REFUSED:
+                self._refused.popitem(last=False)
+            if key not in self._known:
+                return window
         if window.tokens is None and key in self._known and self._known[key].window.tokens:
             # The server is silent for now; what it said before still holds.
             window = self._known[key].window
@@ -123,7 +141,7 @@ class WindowProbe:
         tokens = window_of(entry) if entry is not None else None
         if tokens is not None:
             return Window(tokens, "models")
-        if entry is None or entry.get("owned_by") == "llamacpp":
+        if listing is None or (entry is not None and entry.get("owned_by") == "llamacpp"):
             props = await self._get(route, f"{route.base.origin}{route.base.root}/props")
             settings = props.get("default_generation_settings") if isinstance(props, dict) else None
             served = settings.get("n_ctx") if isinstance(settings, dict) else None
@@ -135,6 +153,8 @@ class WindowProbe:
         headers = summary_headers(route.headers)
         del headers["x-foldgate-purpose"], headers["Content-Type"]
         async with self._client.send("GET", url, headers, None) as reply:
+            if reply.status in _NO_ANSWER or reply.status >= 500:
+                raise _Unanswered
             if reply.status != 200:
                 return None
             body = await reply.content.read(_MAX_REPLY_BYTES)
@@ -144,6 +164,10 @@ class WindowProbe:
             return codec.loads(body)
         except codec.MalformedJson:
             return None
+
+
+def _credential(route: Route) -> int:
+    return hash(route.headers.get("Authorization", "") or route.headers.get("api-key", ""))
 
 
 def _entry_for(listing: Json, model: str) -> JsonObject | None:

@@ -577,6 +577,19 @@ class SessionStoreContract:
 
     # --- damaged and newer values ---
 
+    async def test_a_newer_clip_set_is_absent_and_not_overwritten(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        clips = make_clips(1)
+        await store.commit(clips_change(clips))
+        newer = state.pack(codec.dumps({"schema_version": SCHEMA_VERSION + 1, "clips": "other"}))
+        await harness.put_clips(ANCHOR, clips, newer)
+        again = await harness.open()
+
+        assert await look(again) == AnchorState()
+        await again.commit(clips_change(clips))
+        assert await harness.stored_clips(ANCHOR, clips) == newer
+
     @pytest.mark.parametrize("how", ["cut", "flipped", "empty", "other JSON", "no JSON", "a list"])
     async def test_a_damaged_checkpoint_is_absent_and_stays_as_it_is(
         self, harness: StoreHarness, store: SessionStore, how: str
@@ -673,16 +686,3 @@ def damage(data: bytes, how: str) -> bytes:
             return state.pack(b"[1]")
         case _:
             return state.pack(b"{")
-
-    async def test_a_newer_clip_set_is_absent_and_not_overwritten(
-        self, harness: StoreHarness, store: SessionStore
-    ) -> None:
-        clips = make_clips(1)
-        await store.commit(clips_change(clips))
-        newer = state.pack(codec.dumps({"schema_version": SCHEMA_VERSION + 1, "clips": "other"}))
-        await harness.put_clips(ANCHOR, clips, newer)
-        again = await harness.open()
-
-        assert await look(again) == AnchorState()
-        await again.commit(clips_change(clips))
-        assert await harness.stored_clips(ANCHOR, clips) == newer

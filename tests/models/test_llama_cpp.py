@@ -68,7 +68,7 @@ async def test_a_session_outlives_its_window(tmp_path: Path) -> None:
         direct = openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
         with pytest.raises(openai.BadRequestError) as overflow:
             await ask(direct, steps()[-1])
-        assert overflow.value.type == "exceed_context_size_error"  # type: ignore[attr-defined]
+        assert overflow.value.type == "exceed_context_size_error"
         async with Running(
             f"{server}/v1", tmp_path, **{"compaction.deadline_seconds": 120}
         ) as fold:
@@ -93,15 +93,14 @@ async def test_a_session_outlives_its_window(tmp_path: Path) -> None:
 
 
 async def test_a_streamed_session_in_one_of_two_slots(tmp_path: Path) -> None:
-    async with llama_server(512, slots=2) as server:
-        async with Running(f"{server}/v1", tmp_path) as fold:
-            client = openai.AsyncOpenAI(base_url=f"{fold.url}/v1", api_key="none", max_retries=0)
-            for messages in steps()[:7]:
-                # Without include_usage the server reports only its own `timings`.
-                stream = await client.chat.completions.create(
-                    model="smollm2", messages=messages, max_tokens=4, stream=True
-                )
-                assert [chunk async for chunk in stream]
-            await client.close()
+    async with llama_server(512, slots=2) as server, Running(f"{server}/v1", tmp_path) as fold:
+        client = openai.AsyncOpenAI(base_url=f"{fold.url}/v1", api_key="none", max_retries=0)
+        for messages in steps()[:7]:
+            # Without include_usage the server reports only its own `timings`.
+            stream = await client.chat.completions.create(
+                model="smollm2", messages=messages, max_tokens=4, stream=True
+            )
+            assert [chunk async for chunk in stream]
+        await client.close()
     started = fold.events.of_type("compaction_started")
     assert started[0]["window"] == 512

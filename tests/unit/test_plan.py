@@ -228,7 +228,6 @@ def test_a_compaction_is_due_legal_new_and_worth_it(
     items = to_request(messages).transcript.items
     legal = cutpoints.legal_cuts(items)
     assert decision.cut.length in legal
-    assert cutpoints.unanswered_call(items) is None
     assert decision.frontier == _frontier(messages)
     limits, before = decision.limits, decision.outlook.before.tokens
     if decision.reason != "budget":
