@@ -26,6 +26,7 @@ from proxy.compaction.policy import (
     Window,
     budget,
     trigger_reason,
+    worst_budget,
 )
 from proxy.transcript import Content, Item, Kind, Piece, Size, Transcript, total
 
@@ -164,6 +165,23 @@ def quiet_size(
     ):
         return None
     return tokens
+
+
+def surely_quiet(
+    policy: CompactionPolicy, window: Window, tokens: int, chars: int, factor: float
+) -> bool:
+    """Tell whether a request needs nothing whatever is in it, as long as it is no larger.
+
+    Only for requests of which nothing is stored. Everything else that a budget depends on is
+    taken at its worst: no instructions, and the largest output that can be asked for.
+    """
+    limits = worst_budget(policy, window, factor)
+    return (
+        tokens < limits.trigger
+        and chars < limits.char_trigger
+        and (limits.fit is None or tokens <= limits.fit)
+        and (limits.hard_chars is None or chars <= limits.hard_chars)
+    )
 
 
 class _Planner:

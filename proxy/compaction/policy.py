@@ -123,6 +123,11 @@ def budget(
     )
 
 
+def worst_budget(policy: CompactionPolicy, window: Window, factor: float) -> Budget:
+    """Work out the tightest budget that any request may have in this window."""
+    return _budget(policy, window.trusted, 0, 0, window.trusted, factor)
+
+
 @lru_cache(maxsize=1024)
 def _budget(
     policy: CompactionPolicy,

@@ -18,6 +18,7 @@ from proxy.compaction.plan import (
     Substitute,
     plan,
     quiet_size,
+    surely_quiet,
 )
 from proxy.compaction.policy import Window
 from proxy.compactor.flights import Flights
@@ -27,7 +28,12 @@ from proxy.compactor.ports import Environment, Ratios, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
 from proxy.compactor.runs import CompactionRuns, Landed
-from proxy.dialects.chat_completions import ChatCompletions, ParsedRequest
+from proxy.dialects.chat_completions import (
+    DEFAULT_OUTPUT_FIELD,
+    ChatCompletions,
+    ParsedRequest,
+)
+from proxy.dialects.memo import Match
 from proxy.errors import InvariantBroken
 from proxy.sessions.state import Archived, Change, ClipSet
 from proxy.telemetry import (
@@ -72,7 +78,12 @@ class Compactor:
         """Return what to do with a request. Never raises except when cancelled."""
         route: Route | None = None
         try:
-            parsed = self._dialect.parse(inbound.body, inbound.origin)
+            known = self._dialect.recall(inbound.body, inbound.origin)
+            if known is not None:
+                outcome = self._at_a_glance(inbound, known)
+                if outcome is not None:
+                    return outcome
+            parsed = self._dialect.parse(inbound.body, inbound.origin, known)
             if parsed is None:
                 return Outcome(inbound.body)
             handling = inbound.resolve(parsed.model, parsed.output_field)
@@ -120,11 +131,29 @@ class Compactor:
             )
         raise AssertionError("a decision must come after the last attempt")
 
+    def _at_a_glance(self, inbound: Inbound, known: Match) -> Outcome | None:
+        """Return the outcome of a request that fits whatever the little is that is new in it."""
+        if inbound.force or inbound.shadow or inbound.bypass:
+            return None
+        glance = self._dialect.glance(inbound.body, known)
+        if glance is None or not self._memory.knows_nothing_of(glance.anchor):
+            return None
+        handling = inbound.resolve(glance.model, DEFAULT_OUTPUT_FIELD)
+        route = handling.route
+        window = self._windows.remembered(route)
+        if window is None:
+            return None
+        factor = self._ratios.factor(route.base.url, route.model)
+        policy = handling.rules.policy
+        if not surely_quiet(policy, window, glance.tokens, glance.chars, factor):
+            return None
+        return Outcome(inbound.body, route, before=glance.estimate, after=glance.estimate)
+
     def _quiet(self, parsed: ParsedRequest, handling: Handling) -> int | None:
         """Return the tokens of a request that plainly needs nothing; most are like that."""
         route = handling.route
         window = self._windows.remembered(route)
-        if window is None or self._memory.peek(parsed.transcript) is None:
+        if window is None or not self._memory.knows_nothing_of(parsed.transcript.anchor):
             return None
         factor = self._ratios.factor(route.base.url, route.model)
         return quiet_size(parsed.transcript, handling.rules.policy, window, factor)

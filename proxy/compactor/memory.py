@@ -83,12 +83,10 @@ class SessionMemory:
         """How many changes wait to be stored."""
         return len(self._pending)
 
-    def peek(self, transcript: Transcript) -> Found | None:
-        """Return `NOTHING` when this process is sure of that without asking, else None."""
-        entry = self._entries.get(transcript.anchor)
-        if entry is None or self._is_stale(entry) or not entry.is_blank:
-            return None
-        return NOTHING
+    def knows_nothing_of(self, anchor: bytes) -> bool:
+        """Tell whether nothing is stored for an anchor; False when the store must be asked."""
+        entry = self._entries.get(anchor)
+        return entry is not None and entry.is_blank and not self._is_stale(entry)
 
     async def find(self, transcript: Transcript) -> Found:
         """Return the state of a request's prefix; without a store, what this process knows."""

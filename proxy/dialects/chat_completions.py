@@ -39,7 +39,17 @@ _CONTINUED_KEY = "\0" * 4
 _MEMBER_LEAD = re.compile(rb'\s*[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*')
 _CATALOGUE_FIELDS = ("tools", "functions")
 _MAX_DIGITS = 12
-_OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens")
+GLANCE_BYTES = 1024
+"""A request with at most this much new in it need not be read when it plainly fits."""
+
+MAX_PART_TOKENS = 1536
+"""What a part of unknown kind may be priced at, at most."""
+
+MAX_MESSAGE_TOKENS = 4
+_NOT_AT_A_GLANCE = (b'"model"', b"image", b"audio", b"video", b"file")
+# Binary parts may cost more tokens than they have bytes, and the model chooses the upstream.
+DEFAULT_OUTPUT_FIELD = "max_tokens"
+_OUTPUT_FIELDS = ("max_completion_tokens", DEFAULT_OUTPUT_FIELD)
 
 
 class ParsedRequest(Record, frozen=True):
@@ -52,6 +62,19 @@ class ParsedRequest(Record, frozen=True):
     """The field that limits the output: the one the client used, else the common one."""
     fields: dict[str, bytes]
     """Every top-level member as raw JSON, in order; ``messages`` marks only its place."""
+
+
+class Glance(Record, frozen=True):
+    """Bounds on a request that was not read to its end."""
+
+    model: str
+    anchor: bytes
+    chars: int
+    """At most so many characters, catalogue included."""
+    tokens: int
+    """At most so many tokens, catalogue included."""
+    estimate: int
+    """A fair guess of the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +104,51 @@ class ChatCompletions:
         self._small_memo = small_memo or memo
         self._catalogue_size = lru_cache(maxsize=64)(self._measure_catalogue)
 
-    def parse(self, body: bytes, origin: bytes) -> ParsedRequest | None:
-        """Read a body; None when it is not a Chat Completions request.
+    def recall(self, body: bytes, origin: bytes) -> Match | None:
+        """Return how far a body is known.
 
         Args:
             body: the request body, decoded from any content encoding.
             origin: first digest of the tenant's chain; it also keeps tenants apart in the memo.
         """
-        known = None
-        if len(body) >= MIN_BODY_BYTES:
-            known = self._memo_for(body).match(origin, body)
+        if len(body) < MIN_BODY_BYTES:
+            return None
+        return self._memo_for(body).match(origin, body)
+
+    def glance(self, body: bytes, known: Match) -> Glance | None:
+        """Return bounds on a body of which only a little is new, without reading that little.
+
+        None when they cannot be told: much is new, binary parts may be among it, or the model
+        or the first user message is not in the known part.
+        """
+        node, rest = known.node, len(body) - known.end
+        if rest > GLANCE_BYTES or not node.anchor:
+            return None
+        model = _head_model(known.head)
+        tail = body[known.end :]
+        if model is None or any(mark in tail for mark in _NOT_AT_A_GLANCE):
+            return None
+        # No text has more tokens than bytes; each message adds a little, and each object might be
+        # a part that is not text.
+        parts = MAX_PART_TOKENS * tail.count(b"{")
+        most = rest + MAX_MESSAGE_TOKENS * (1 + tail.count(b",")) + parts
+        return Glance(
+            model,
+            node.anchor,
+            node.chars + rest + 4 * parts,
+            node.tokens + most,
+            node.tokens + rest // 4,
+        )
+
+    def parse(self, body: bytes, origin: bytes, known: Match | None = None) -> ParsedRequest | None:
+        """Read a body; None when it is not a Chat Completions request.
+
+        Args:
+            body: the request body, decoded from any content encoding.
+            origin: as for `recall`.
+            known: what `recall` said of this body, if it was asked just now.
+        """
+        known = known or self.recall(body, origin)
         try:
             return self._parse_tail(body, origin, known) or self._parse_whole(body, origin)
         except codec.MalformedJson:
@@ -177,7 +235,7 @@ class ChatCompletions:
             tuple(items[:leading]), tuple(items[leading:]), catalogue, _requested_output(fields)
         )
         model = _string(fields["model"]) if "model" in fields else ""
-        output_field = next((f for f in _OUTPUT_FIELDS if f in fields), "max_tokens")
+        output_field = next((f for f in _OUTPUT_FIELDS if f in fields), DEFAULT_OUTPUT_FIELD)
         return ParsedRequest(
             transcript,
             model,
@@ -321,6 +379,14 @@ def _requested_output(fields: dict[str, bytes]) -> int | None:
 @lru_cache(maxsize=1024)
 def _string(raw: bytes) -> str:
     return codec.as_text(codec.loads(raw))
+
+
+@lru_cache(maxsize=256)
+def _head_model(head: bytes) -> str | None:
+    for name, raw in _head_members(head):
+        if name == "model":
+            return _string(raw)
+    return None
 
 
 @lru_cache(maxsize=256)

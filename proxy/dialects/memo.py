@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from proxy.transcript import Item
+from proxy.transcript import Item, Kind
 
 NODE_OVERHEAD_BYTES = 600
 """About what an item and its node cost besides the raw bytes."""
@@ -36,6 +36,11 @@ class Node:
 
     item: Item | None
     parent: "Node | None"
+    anchor: bytes = b""
+    """Fingerprint through the first user item on the way here; empty before there is one."""
+    chars: int = 0
+    tokens: int = 0
+    """Size of all items on the way here together."""
     children: "list[Node]" = field(default_factory=list)
 
 
@@ -109,7 +114,8 @@ class PrefixMemo:
         node = known.node if known is not None else self._root(scope, head)
         self._tips.pop(node, None)
         for item in new:
-            child = Node(item, node)
+            anchor = node.anchor or (item.digest if item.kind is Kind.USER else b"")
+            child = Node(item, node, anchor, node.chars + item.chars, node.tokens + item.tokens)
             # The newest branch is tried first; the oldest of too many is forgotten.
             node.children.insert(0, child)
             for forgotten in node.children[MAX_CHILDREN:]:

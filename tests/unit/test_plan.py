@@ -22,6 +22,7 @@ from proxy.compaction.plan import (
     plan,
     quiet_size,
     refusal,
+    surely_quiet,
 )
 from proxy.compaction.policy import CompactionPolicy, Window
 from proxy.errors import InvariantBroken
@@ -148,6 +149,22 @@ def test_the_short_way_for_quiet_requests_says_what_the_plan_says(
     assert (tokens is not None) == quiet
     if tokens is not None:
         assert tokens == decision.outlook.before.tokens
+
+
+@given(_ANY, policies(), windows(), st.sampled_from([1.0, 1.3]), st.integers(0, 500))
+def test_what_is_surely_quiet_is_quiet(
+    messages: list[JsonObject],
+    policy: CompactionPolicy,
+    window: Window,
+    factor: float,
+    more: int,
+) -> None:
+    transcript = to_request(messages).transcript
+    full = total(transcript.instructions) + total(transcript.items) + transcript.catalogue
+    sure = surely_quiet(policy, window, full.tokens + more, full.chars + more, factor)
+    event(f"sure: {sure}")
+    if sure:
+        assert quiet_size(transcript, policy, window, factor) is not None
 
 
 @given(_ANY, policies(), windows(), st.booleans())
