@@ -1,7 +1,7 @@
 """What happens to an HTTP request: ours, compacted, or passed through."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -24,6 +24,7 @@ from proxy.upstream.routes import Route
 
 OWN_PAGES = "/_foldgate/"
 _OFF = frozenset({"", "0", "false", "no", "off"})
+_NO_HEADERS: Mapping[str, str] = {}
 _CHAT_PATH = "/chat/completions"
 
 
@@ -94,7 +95,10 @@ class Gateway:
             await self._idle.wait()
 
     async def _pass(
-        self, request: web.Request, body: bytes | AsyncIterator[bytes] | None
+        self,
+        request: web.Request,
+        body: bytes | AsyncIterator[bytes] | None,
+        extra: Mapping[str, str] = _NO_HEADERS,
     ) -> web.StreamResponse:
         gate = self.gate
         headers = gate.default_headers(request_headers(request.headers))
@@ -102,7 +106,7 @@ class Gateway:
             headers.popall("Content-Length", None)
         url = gate.base.resolve(request.raw_path)
         async with self._client.send(request.method, url, headers, body) as reply:
-            return await relay(request, reply, {})
+            return await relay(request, reply, extra)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         gate = self.gate
@@ -121,7 +125,7 @@ class Gateway:
             self._inbound(request, gate, body.decoded, headers, early, bypass=bypassed)
         )
         if outcome.route is None:
-            return await self._pass(request, body.raw)
+            return await self._pass(request, body.raw, self._reply_headers(outcome))
         if outcome.refusal:
             return await self._refuse(request, outcome, early)
         return await self._send(request, outcome, body, early)
@@ -199,12 +203,12 @@ class Gateway:
         return error_responses.of_error(error, headers)
 
     def _reply_headers(self, outcome: Outcome) -> dict[str, str]:
-        if not self.gate.settings.server.reply_headers or not outcome.before:
+        measured = bool(outcome.before)
+        if not self.gate.settings.server.reply_headers or not (measured or outcome.marks):
             return {}
-        headers = {
-            "x-foldgate-compaction": ", ".join(outcome.marks) or "none",
-            "x-foldgate-tokens": f"before={outcome.before}, after={outcome.after}",
-        }
+        headers = {"x-foldgate-compaction": ", ".join(outcome.marks) or "none"}
+        if measured:
+            headers["x-foldgate-tokens"] = f"before={outcome.before}, after={outcome.after}"
         if outcome.session:
             headers["x-foldgate-session"] = outcome.session
         return headers
