@@ -21,6 +21,22 @@ from proxy.upstream.routes import Route
 _HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 512
 _GEN2_THRESHOLD = 100
+_FIXED = (
+    "server.host",
+    "server.port",
+    "server.memo_bytes",
+    "store",
+    "tenancy",
+    "upstream.ca_file",
+    "upstream.http_proxy",
+    "upstream.connect_seconds",
+    "upstream.idle_seconds",
+    "upstream.probe_seconds",
+    "compaction.first_byte_seconds",
+    "compaction.idle_seconds",
+    "compaction.concurrency",
+)
+"""Settings and sections that are built in at the start; a reload cannot change them."""
 _SHUTDOWN_SECONDS = 0.5
 """Only for what the drain did not wait for any longer; aiohttp's own is a minute."""
 
@@ -137,25 +153,17 @@ def _reload(gateway: Gateway, reload: Callable[[], Settings]) -> None:
     except (SettingsError, OSError) as error:
         log().error("reload_refused", reason=str(error))
         return
-    fixed = [
-        f"{section}.{key}"
-        for section, key in (
-            ("server", "host"),
-            ("server", "port"),
-            ("server", "memo_bytes"),
-            ("store", "url"),
-            ("upstream", "ca_file"),
-            ("upstream", "http_proxy"),
-            ("upstream", "connect_seconds"),
-            ("upstream", "idle_seconds"),
-            ("tenancy", "source"),
-        )
-        if getattr(getattr(old, section), key) != getattr(getattr(new, section), key)
-    ]
+    fixed = [name for name in _FIXED if _value(old, name) != _value(new, name)]
     if fixed:
         log().warning("reload_needs_restart", settings=", ".join(fixed))
     gateway.gate = gate
     log().info("reloaded")
+
+
+def _value(settings: Settings, name: str) -> object:
+    section, _, key = name.partition(".")
+    value = getattr(settings, section)
+    return getattr(value, key) if key else value
 
 
 async def _drain(gateway: Gateway, seconds: float) -> None:
