@@ -122,6 +122,7 @@ class ChatCompletions:
         tail = body[known.end :]
         if model is None or any(mark in tail for mark in _NOT_AT_A_GLANCE):
             return None
+        before = self._head_catalogue(known.head)
         # No text has more tokens than bytes; each message adds a little, and each object might be
         # a part that is not text.
         parts = MAX_PART_TOKENS * tail.count(b"{")
@@ -129,10 +130,18 @@ class ChatCompletions:
         return Glance(
             model,
             node.anchor,
-            node.chars + rest + 4 * parts,
-            node.tokens + most,
-            node.tokens + rest // 4,
+            before.chars + node.chars + rest + 4 * parts,
+            before.tokens + node.tokens + most,
+            before.tokens + node.tokens + rest // 4,
         )
+
+    def _head_catalogue(self, head: bytes) -> Size:
+        # Some clients put the tools in front of the messages.
+        size = Size()
+        for name, raw in _head_members(head):
+            if name in _CATALOGUE_FIELDS:
+                size += self._catalogue_size(raw)
+        return size
 
     def parse(self, body: bytes, origin: bytes, known: Match | None = None) -> ParsedRequest | None:
         """Read a body; None when it is not a Chat Completions request.

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from proxy import codec
 from proxy.codec import JsonObject
 from proxy.compaction import fingerprint, measure
 from proxy.dialects import chat_completions
@@ -27,15 +28,29 @@ def memo_for_small_bodies() -> Iterator[None]:
         yield
 
 
+def in_order(body: bytes, *, tools_first: bool) -> bytes:
+    members = codec.split_object(body)
+    if tools_first and "tools" in members:
+        members = {name: members[name] for name in ("model", "tools", "messages")}
+    return codec.join_object(members)
+
+
 @settings(max_examples=300)
-@given(conversations(odd=True), st.integers(0, 8), st.sampled_from([None, b.catalogue(1, 40)]))
+@given(
+    conversations(odd=True),
+    st.integers(0, 8),
+    st.sampled_from([None, b.catalogue(1, 40)]),
+    st.booleans(),
+)
 def test_a_glance_never_promises_too_little(
-    messages: list[JsonObject], new: int, tools: list[JsonObject] | None
+    messages: list[JsonObject], new: int, tools: list[JsonObject] | None, tools_first: bool
 ) -> None:
     dialect = ChatCompletions(ANNOTATORS, PrefixMemo(1 << 20))
     cut = max(1, len(messages) - new)
-    dialect.parse(b.chat_body(messages[:cut], tools=tools), ORIGIN)
-    body = b.chat_body(messages, tools=tools)
+    dialect.parse(
+        in_order(b.chat_body(messages[:cut], tools=tools), tools_first=tools_first), ORIGIN
+    )
+    body = in_order(b.chat_body(messages, tools=tools), tools_first=tools_first)
     known = dialect.recall(body, ORIGIN)
     glance = dialect.glance(body, known) if known is not None else None
     event(f"glanced: {glance is not None}")
