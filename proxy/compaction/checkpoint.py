@@ -128,6 +128,37 @@ def neutralise(text: str) -> str:
     return _OWN_TAG.sub(r"&lt;\1", text)
 
 
+MAX_LINE_CHARS = 4000
+MAX_LINES_CHARS = 8000
+
+
+def bound(sections: Sections) -> Sections:
+    """Cut every section to what a record could ever show.
+
+    A later summary is given these sections, so a runaway answer must not fill its window.
+    """
+    changes: dict[str, str | tuple[str, ...]] = {}
+    for name in _TITLES:
+        value: str | tuple[str, ...] = getattr(sections, name)
+        changes[name] = value[:MAX_LINE_CHARS] if isinstance(value, str) else _bound_lines(value)
+    return sections.model_copy(update=changes)
+
+
+def _bound_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    kept, left = [], MAX_LINES_CHARS
+    for line in lines:
+        if left <= 0:
+            break
+        kept.append(line[: min(left, MAX_LINE_CHARS)])
+        left -= len(kept[-1])
+    return tuple(kept)
+
+
+def sections_text(sections: Sections, tokens: int) -> str:
+    """Write the sections within `tokens`, the way a record shows them."""
+    return _fit_body(sections, tokens)[0]
+
+
 def ground(sections: Sections, said: Sequence[str]) -> Sections:
     """Move every entry of `instructions` that quotes nobody to the discoveries.
 

@@ -76,9 +76,12 @@ def clip_arguments(arguments: str, cap: int) -> str:
         value = codec.loads(arguments)
     except codec.MalformedJson:
         return arguments
-    if isinstance(value, str) or not any(len(leaf) > cap for leaf in _leaves(value)):
+    try:
+        if isinstance(value, str) or not any(len(leaf) > cap for leaf in _leaves(value)):
+            return arguments
+        return codec.dumps(_clip_leaves(value, cap)).decode()
+    except (RecursionError, codec.MalformedJson):
         return arguments
-    return codec.dumps(_clip_leaves(value, cap)).decode()
 
 
 def _leaves(value: Json) -> Iterator[str]:

@@ -79,8 +79,8 @@ def describe_binary(binary: Binary) -> str:
 
 
 def _quoted(content: Content) -> str:
-    lines = [content.text.strip(), *map(describe_binary, content.binaries)]
-    return "\n".join(line for line in lines if line)
+    lines = [content.text, *map(describe_binary, content.binaries)]
+    return "\n".join(line for line in lines if line.strip())
 
 
 def _answered(contents: Sequence[Content], index: int) -> bool:
@@ -96,9 +96,12 @@ def files_of(call: Call) -> list[str]:
     """Return the file paths that the arguments of a call name."""
     try:
         value = codec.loads(call.arguments)
+        paths = _paths(value, "")
+    except RecursionError:
+        return []
     except codec.MalformedJson:
         return [path.strip() for path in _PATCH_HEADER.findall(call.arguments)]
-    return [path for path in _paths(value, "") if 0 < len(path) <= _MAX_PATH_CHARS]
+    return [path for path in paths if 0 < len(path) <= _MAX_PATH_CHARS]
 
 
 def _paths(value: Json, key: str) -> list[str]:
@@ -165,11 +168,17 @@ def _render_quotes(quotes: Sequence[Quote], tokens: int) -> tuple[str, int]:
             return text, 0
     # Even short forms are too many: the first stays, then the newest.
     texts[0] = cut_middle(quotes[0].text, first)
-    for dropped in range(1, len(quotes)):
-        text = _join_quotes(quotes, texts, dropped)
-        if text_tokens(text) <= tokens:
-            return text, dropped
-    return "", len(quotes)
+    # Dropping more never makes it longer, so the fewest that must go are found by halving.
+    too_few, enough = 0, len(quotes) - 1
+    if text_tokens(_join_quotes(quotes, texts, enough)) > tokens:
+        return "", len(quotes)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if text_tokens(_join_quotes(quotes, texts, middle)) <= tokens:
+            enough = middle
+        else:
+            too_few = middle
+    return _join_quotes(quotes, texts, enough), enough
 
 
 def _first_cap(text: str, tokens: int) -> int:

@@ -12,7 +12,7 @@ from proxy import codec
 from proxy.compaction import ledger as ledgers
 from proxy.compaction import prompt as prompts
 from proxy.compaction.answer import Answer, read_answer
-from proxy.compaction.checkpoint import Checkpoint, Sections, ground, render
+from proxy.compaction.checkpoint import Checkpoint, Sections, bound, ground, render, sections_text
 from proxy.compaction.layout import arrange, size_of_layout, validate
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.plan import Compact
@@ -29,6 +29,8 @@ INPUT_SAFETY = 0.85
 
 MARGIN_TOKENS = 64
 MARGIN_SHARE = 0.02
+PREVIOUS_SHARE = 0.4
+KNOWN_SHARE = 0.6
 EXTRACT_TEXTS = 6
 EXTRACT_CHARS = 500
 _FRAME_TOKENS = 90
@@ -111,7 +113,10 @@ class Folder:
             if job.rules.fallback != "extractive":
                 raise
             return Folded(self._extract(job, material), error.reason, error.detail)
-        body = answer.text if answer.sections is None else ground(answer.sections, material.said)
+        if answer.sections is None:
+            body: Sections | str = answer.text
+        else:
+            body = bound(ground(answer.sections, material.said))
         return Folded(self._record(job, material, body, partial=answer.partial))
 
     async def _ask(self, job: FoldJob, material: _Material) -> Answer:
@@ -155,7 +160,8 @@ class Folder:
             # A reasoning model may have spent it all before it wrote anything.
             output = max(output, min(job.rules.policy.max_output_tokens, window // 4))
         template = job.rules.instruction or prompts.default_instruction(window)
-        previous = _previous(job.parent)
+        # The previous checkpoint must leave room for what is new.
+        previous = _previous(job.parent, int(PREVIOUS_SHARE * (window - output - margin)))
         instruction = prompts.instruction(
             template, nonce, asked, merge=bool(previous), repair=bool(failed)
         )
@@ -176,7 +182,12 @@ class Folder:
         return read_answer(written.text, cut=written.cut, span_text=previous + span)
 
     def _extract(self, job: FoldJob, material: _Material) -> Checkpoint:
-        return self._record(job, material, _newest_texts(material), extractive=True)
+        # What a model wrote before is still the best that is known of the older part.
+        room = job.compact.limits.checkpoint - text_tokens(material.ledger) - _FRAME_TOKENS
+        known = "" if job.parent is None else _known(job.parent, int(KNOWN_SHARE * room))
+        newest = _newest_texts(material)
+        body = "\n\n".join(part for part in (known, newest) if part)
+        return self._record(job, material, body, extractive=True)
 
     def _record(
         self,
@@ -252,12 +263,23 @@ def _span(job: FoldJob, material: _Material, tokens: int) -> str:
     return text
 
 
-def _previous(parent: Checkpoint | None) -> str:
+def _previous(parent: Checkpoint | None, tokens: int) -> str:
     if parent is None:
         return ""
-    if parent.sections is not None:
-        return codec.dumps(parent.sections).decode()
-    return parent.text
+    if parent.sections is None:
+        return parent.text[: tokens * 4]
+    text = codec.dumps(parent.sections).decode()
+    if text_tokens(text) <= tokens:
+        return text
+    return sections_text(Sections.model_validate(parent.sections), tokens)
+
+
+def _known(parent: Checkpoint, tokens: int) -> str:
+    if tokens <= 0:
+        return ""
+    if parent.sections is None:
+        return parent.text[: tokens * 4]
+    return sections_text(Sections.model_validate(parent.sections), tokens)
 
 
 def _as_json(body: Sections | str) -> codec.JsonObject | None:

@@ -16,7 +16,7 @@ from proxy.codec import JsonObject
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compaction.clip import Clipped
 from proxy.errors import StoreError
-from proxy.sessions.state import AnchorState, Change, ClipSet, Struggle
+from proxy.sessions.state import MAX_CLIP_SETS, AnchorState, Change, ClipSet, Struggle
 from proxy.sessions.store import SessionStore
 from proxy.telemetry import STORE_FAILED, Event, EventSink
 from proxy.transcript import Transcript
@@ -86,7 +86,10 @@ class SessionMemory:
     def knows_nothing_of(self, anchor: bytes) -> bool:
         """Tell whether nothing is stored for an anchor; False when the store must be asked."""
         entry = self._entries.get(anchor)
-        return entry is not None and entry.is_blank and not self._is_stale(entry)
+        if entry is None or not entry.is_blank or self._is_stale(entry):
+            return False
+        self._entries.move_to_end(anchor)
+        return True
 
     async def find(self, transcript: Transcript) -> Found:
         """Return the state of a request's prefix; without a store, what this process knows."""
@@ -115,8 +118,16 @@ class SessionMemory:
         if self._pending:
             self._postpone(change, entry)
             return
-        if await self._try("commit", lambda: self._store.commit(change)) is False:
-            self._postpone(change, entry)
+        # Until it is stored, what this process knows is newer than what the store says.
+        entry.pending += 1
+        stored = False
+        try:
+            stored = await self._try("commit", lambda: self._store.commit(change)) is not False
+        finally:
+            entry.pending -= 1
+            if not stored:
+                # Also when the caller was cancelled: the state is in use already.
+                self._postpone(change, entry)
 
     async def flush(self) -> None:
         """Store what could not be stored before; called from time to time."""
@@ -148,17 +159,22 @@ class SessionMemory:
         entry = self._entries.get(anchor)
         if entry is None:
             entry = self._entries[anchor] = _Entry(AnchorState(), self._now())
-            while len(self._entries) > MAX_ANCHORS:
-                self._entries.popitem(last=False)
+            self._evict()
         self._entries.move_to_end(anchor)
         return entry
+
+    def _evict(self) -> None:
+        # What is not stored yet must not be forgotten.
+        for anchor in list(self._entries)[: max(0, len(self._entries) - MAX_ANCHORS)]:
+            if not self._entries[anchor].pending:
+                del self._entries[anchor]
 
     async def _read(self, anchor: bytes, transcript: Transcript, old: _Entry | None) -> _Entry:
         chain = [item.digest for item in transcript.items[:-1]]
         before = old.state if old is not None else None
         state = await self._try("find", lambda: self._store.find(anchor, chain))
         entry = self._entries.get(anchor)
-        if entry is not None and entry.state is not before:
+        if entry is not None and (entry.state is not before or entry.pending):
             # Something was committed or read meanwhile: newer than what the store had to say.
             return entry
         entry = self._entry(anchor)
@@ -240,7 +256,7 @@ def _with(state: AnchorState, change: Change) -> AnchorState:
         clip_sets = [
             s for s in clip_sets if (s.digest, s.checkpoint) != (new.digest, new.checkpoint)
         ]
-        clip_sets.append(new)
+        clip_sets = [*clip_sets, new][-MAX_CLIP_SETS:]
     return replace(
         state,
         cuts=cuts,

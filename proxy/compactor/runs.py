@@ -1,5 +1,6 @@
 """Carrying out one compaction: fold, check the gain, commit, report."""
 
+import asyncio
 from dataclasses import dataclass, replace
 
 from proxy.compaction.checkpoint import Checkpoint
@@ -71,6 +72,9 @@ class CompactionRuns:
         )
         try:
             folded = await self._folder.fold(job)
+        except asyncio.CancelledError:
+            self._reporter.report(COMPACTION_FAILED, session, reason="cancelled", detail="")
+            raise
         except SummaryFailed as error:
             self._reporter.report(
                 COMPACTION_FAILED, session, reason=error.reason, detail=error.detail

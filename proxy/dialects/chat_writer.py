@@ -51,16 +51,20 @@ class MessageWriter:
             return self.clip_texts([content], cap)[0]
         if not isinstance(content, list):
             return content
-        texts = [t for part in content if isinstance(part, dict) for t in _text_of(part)]
+        keys = [_text_key(part) if isinstance(part, dict) else None for part in content]
+        texts = [
+            codec.as_text(part[key])
+            for part, key in zip(content, keys, strict=True)
+            if key is not None and isinstance(part, dict)
+        ]
         left = self.clip_texts(texts, cap)
         clipped: list[Json] = []
-        for part in content:
-            if isinstance(part, dict) and _text_of(part):
-                # Emptied parts go: servers refuse empty text parts.
-                if left:
-                    clipped.append({**part, "text": left.pop(0)})
-            else:
+        for part, key in zip(content, keys, strict=True):
+            if key is None or not isinstance(part, dict):
                 clipped.append(part)
+            elif left:
+                clipped.append({**part, key: left.pop(0)})
+            # Emptied parts go: servers refuse empty text parts.
         return clipped
 
     def _clip_calls(self, value: Json, cap: int) -> Json:
@@ -69,10 +73,16 @@ class MessageWriter:
         if not isinstance(value, dict):
             return value
         clipped: JsonObject = dict(value)
-        if isinstance(value.get("function"), dict):
-            clipped["function"] = self._clip_calls(value["function"], cap)
-        if isinstance(value.get("arguments"), str):
-            clipped["arguments"] = self.clip_arguments(codec.as_text(value["arguments"]), cap)
+        for holder in ("function", "custom"):
+            if isinstance(value.get(holder), dict):
+                clipped[holder] = self._clip_calls(value[holder], cap)
+        for key in ("arguments", "input"):
+            argument = value.get(key)
+            if isinstance(argument, str):
+                clipped[key] = self.clip_arguments(argument, cap)
+            elif isinstance(argument, dict | list):
+                text = self.clip_arguments(codec.dumps(argument).decode(), cap)
+                clipped[key] = codec.loads(text)
         return clipped
 
     def _carried(self, carry: Carry) -> bytes:
@@ -96,6 +106,5 @@ def _as_parts(content: Json) -> list[Json]:
     return [{"type": "text", "text": content}] if content else []
 
 
-def _text_of(part: JsonObject) -> list[str]:
-    text = part.get("text")
-    return [text] if isinstance(text, str) else []
+def _text_key(part: JsonObject) -> str | None:
+    return next((key for key in ("text", "refusal") if isinstance(part.get(key), str)), None)

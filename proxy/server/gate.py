@@ -2,6 +2,7 @@
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from pathlib import Path
 
 from multidict import CIMultiDict
 
@@ -31,7 +32,7 @@ class Gate:
         key = key_of(settings.upstream.key_variable, "upstream.key_variable")
         self._key = key.get_secret_value() if key else None
         prompt = settings.compaction.prompt_file
-        self._instruction = prompt.read_text("utf-8") if prompt else None
+        self._instruction = _read_prompt(prompt) if prompt else None
         self._profiles = tuple(_Prepared(profile, self) for profile in settings.profiles)
         self._default_rules = self._rules(None)
         self._profile_of = lru_cache(maxsize=1024)(self._find_profile)
@@ -71,6 +72,9 @@ class Gate:
             return Route(
                 self.base, model, self.default_headers(headers), window, output_field
             ), None
+        if prepared.base is not None:
+            # The default upstream's window says nothing about another server.
+            window = None
         window = prepared.profile.context_window or window
         if prepared.base is None and prepared.key is None:
             sent = self.default_headers(headers)
@@ -82,6 +86,13 @@ class Gate:
     def rules_for(self, profile: Profile) -> Rules:
         """Return the rules of a profile."""
         return self._rules(profile)
+
+
+def _read_prompt(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise SettingsError(f"compaction.prompt_file: {path} is not a readable text file") from None
 
 
 class _Prepared:

@@ -104,7 +104,7 @@ class Gateway:
         headers = gate.default_headers(request_headers(request.headers))
         if isinstance(body, bytes):
             headers.popall("Content-Length", None)
-        url = gate.base.resolve(request.raw_path)
+        url = gate.base.resolve(_target(request))
         async with self._client.send(request.method, url, headers, body) as reply:
             return await relay(request, reply, extra)
 
@@ -168,7 +168,7 @@ class Gateway:
             # The head went out without a content encoding, so the reply must have none.
             headers = headers.copy()
             headers["Accept-Encoding"] = "identity"
-        url = route.base.resolve(request.raw_path)
+        url = route.base.resolve(_target(request))
         if outcome.session and self._memory.needs_touch(outcome.session):
             self._tasks.start(self._memory.touch(outcome.session))
         try:
@@ -212,3 +212,16 @@ class Gateway:
         if outcome.session:
             headers["x-foldgate-session"] = outcome.session
         return headers
+
+
+def _target(request: web.Request) -> str:
+    """Return path and query as they were sent.
+
+    A client may send the absolute form (RFC 9112 section 3.2.2); its host is us, and must not
+    become part of the upstream's.
+    """
+    raw = request.raw_path
+    if raw.startswith("/"):
+        return raw
+    rest = raw.partition("://")[2]
+    return rest[rest.find("/") :] if "/" in rest else "/"

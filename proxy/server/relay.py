@@ -19,6 +19,7 @@ from proxy.upstream.headers import reply_headers
 WHOLE_REPLY_BYTES = 1024 * 1024
 """A reply of known length up to this is read and written in one piece."""
 
+_MAX_ERROR_BYTES = 64 * 1024
 TAP_BYTES = 4096
 """How much of a reply's end is looked at for its usage report."""
 
@@ -150,7 +151,11 @@ class EarlyStream:
         response = self._begun()
         if reply.status == 200 and reply.content_type == "text/event-stream":
             return await copy_body(self._request, reply, response, tap)
-        return await self.fail(_error_of(reply.status, await reply.read()))
+        try:
+            body = await reply.content.read(_MAX_ERROR_BYTES)
+        except (aiohttp.ClientError, TimeoutError):
+            body = b""
+        return await self.fail(_error_of(reply.status, body))
 
     async def fail(self, error: JsonObject) -> web.StreamResponse:
         """End the stream with an error event."""

@@ -5,13 +5,13 @@ nobody's state is ever found by anybody else and no credential is stored.
 """
 
 import hmac
-from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from proxy.compaction import fingerprint
+from multidict import MultiMapping
 
-_CREDENTIAL_HEADERS = ("Authorization", "api-key", "x-api-key")
+from proxy.compaction import fingerprint
+from proxy.upstream.headers import credential_of
 
 
 class Tenancy:
@@ -31,7 +31,7 @@ class Tenancy:
         self._trusted = trusted
         self._origin_of = lru_cache(maxsize=4096)(self._origin)
 
-    def origin(self, headers: Mapping[str, str], remote: str | None, dialect: str) -> bytes:
+    def origin(self, headers: MultiMapping[str], remote: str | None, dialect: str) -> bytes:
         """Return the first digest of the caller's conversations.
 
         A tenant header from an address that is not trusted is not believed; such a caller is
@@ -43,10 +43,9 @@ class Tenancy:
             named = headers.get(self._header)
             if named:
                 return self._origin_of(f"header:{named}", dialect)
-        for name in _CREDENTIAL_HEADERS:
-            credential = headers.get(name)
-            if credential:
-                return self._origin_of(f"credential:{credential}", dialect)
+        credential = credential_of(headers)
+        if credential:
+            return self._origin_of(f"credential:{credential}", dialect)
         return self._origin_of("anonymous", dialect)
 
     def _believes(self, remote: str | None) -> bool:

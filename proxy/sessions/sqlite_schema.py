@@ -125,6 +125,11 @@ def apply(
                 state.dump_clips(clips.clips),
             ),
         )
+        db.execute(
+            "DELETE FROM clip_sets WHERE anchor = ?1 AND rowid NOT IN (SELECT rowid FROM clip_sets"
+            " WHERE anchor = ?1 ORDER BY rowid DESC LIMIT ?2)",
+            (change.anchor, state.MAX_CLIP_SETS),
+        )
     struggle = change.struggle
     if struggle is not None:
         db.execute(

@@ -17,6 +17,8 @@ from proxy.errors import StateCorrupt
 from proxy.telemetry import Event
 
 COOL_AFTER_FAILURES = 3
+MAX_CLIP_SETS = 64
+"""Clip decisions kept per anchor, the newest ones; older ones are of branches long left."""
 
 _MAX_VALUE_BYTES = 1 << 30
 

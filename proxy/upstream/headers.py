@@ -24,7 +24,9 @@ HOP_BY_HOP = frozenset(
     }
 )
 _REQUEST_ONLY = frozenset({"host", "expect"})
-_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key"})
+CREDENTIALS = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie")
+"""Headers that say who the caller is, the first that is there counts."""
+
 _NOT_FOR_SUMMARY = (
     "content-",
     "accept",
@@ -64,9 +66,14 @@ def _dropped(headers: MultiMapping[str]) -> frozenset[str] | set[str]:
     return HOP_BY_HOP | {token.strip().lower() for token in ",".join(named).split(",")}
 
 
+def credential_of(headers: MultiMapping[str]) -> str:
+    """Return the caller's credential, or an empty string."""
+    return next((value for name in CREDENTIALS if (value := headers.get(name))), "")
+
+
 def with_credential(headers: CIMultiDict[str], key: str) -> CIMultiDict[str]:
     """Replace whatever credential the client sent by an upstream's own key; empty sends none."""
-    for name in _CREDENTIALS:
+    for name in CREDENTIALS:
         headers.popall(name, None)
     if key:
         headers["Authorization"] = f"Bearer {key}"

@@ -7,6 +7,7 @@ parameter drops that parameter only.
 
 import asyncio
 import re
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -85,7 +86,7 @@ class UpstreamSummarizer:
         """Take the client and the bounds."""
         self._client = client
         self._times = times
-        self._forms: dict[tuple[str, str], _Form] = {}
+        self._forms: OrderedDict[tuple[str, str], _Form] = OrderedDict()
 
     async def summarise(self, job: SummaryJob) -> SummaryText:
         """Return the summary's text.

@@ -18,13 +18,16 @@ from proxy.codec import Json, JsonObject
 from proxy.compaction.policy import Window
 from proxy.errors import UpstreamError
 from proxy.upstream.client import UpstreamClient
-from proxy.upstream.headers import summary_headers
+from proxy.upstream.headers import credential_of, summary_headers
 from proxy.upstream.routes import Route
 
 KNOWN_SECONDS = 300.0
 UNKNOWN_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
 MAX_REFUSED = 1024
+MAX_MODELS = 1024
+"""Model names are the clients' to choose, so what is remembered of them is bounded."""
+
 
 _FIELDS = (
     ("max_model_len",),
@@ -63,7 +66,7 @@ class WindowProbe:
         self._client = client
         self._clock = clock
         self._probe_seconds = probe_seconds
-        self._known: dict[tuple[str, str], _Entry] = {}
+        self._known: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._refused: OrderedDict[tuple[str, str, int], float] = OrderedDict()
         self._asking: dict[tuple[str, str], asyncio.Task[Window]] = {}
 
@@ -133,6 +136,9 @@ class WindowProbe:
             window = self._known[key].window
         seconds = UNKNOWN_SECONDS if window.tokens is None else KNOWN_SECONDS
         self._known[key] = _Entry(window, self._clock() + seconds)
+        self._known.move_to_end(key)
+        if len(self._known) > MAX_MODELS:
+            self._known.popitem(last=False)
         return window
 
     async def _probe(self, route: Route) -> Window:
@@ -167,7 +173,7 @@ class WindowProbe:
 
 
 def _credential(route: Route) -> int:
-    return hash(route.headers.get("Authorization", "") or route.headers.get("api-key", ""))
+    return hash(credential_of(route.headers))
 
 
 def _entry_for(listing: Json, model: str) -> JsonObject | None:

@@ -410,8 +410,13 @@ async def test_a_profile_sends_its_models_elsewhere_with_their_own_key(
     monkeypatch.setenv("THEIR_KEY", "sk-theirs")
     async with RawUpstream() as ours, RawUpstream() as theirs, RawUpstream() as keyless:
         profiles: list[Json] = [
-            {"model": "their-*", "base_url": theirs.url + "/api", "key_variable": "THEIR_KEY"},
-            {"model": "free-*", "base_url": keyless.base_url},
+            {
+                "model": "their-*",
+                "base_url": theirs.url + "/api",
+                "key_variable": "THEIR_KEY",
+                "context_window": 10_000,
+            },
+            {"model": "free-*", "base_url": keyless.base_url, "context_window": 10_000},
         ]
         settings: dict[str, Json] = {"profiles": profiles, "upstream.context_window": 10_000}
         async with Running(ours.base_url, tmp_path, **settings) as fold:

@@ -4,7 +4,8 @@ import pytest
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
-from proxy.compaction.clip import MARKER, clip_arguments, clip_texts
+from proxy.compaction.clip import MARKER, Clippable, clip, clip_arguments, clip_texts
+from proxy.compaction.measure import size_of
 from proxy.dialects.chat_messages import decode
 from proxy.dialects.chat_writer import MessageWriter
 from proxy.transcript import Caps, Carry, Item, Keep
@@ -91,3 +92,47 @@ def test_clipped_arguments_stay_json() -> None:
     assert isinstance(clipped, dict)
     assert clipped["path"] == "a.py"
     assert len(codec.as_text(clipped["content"])) == 256
+
+
+LONG = "z" * 5000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "tool_call_id": "a", "content": LONG},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": LONG}, {"type": "text", "text": "b"}],
+        },
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": LONG}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "1",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": {"x": LONG}},
+                },
+                {
+                    "id": "2",
+                    "type": "custom",
+                    "custom": {"name": "g", "input": f'{{"y":"{LONG}"}}'},
+                },
+                {"id": "3", "type": "custom", "custom": {"name": "h", "input": LONG}},
+            ],
+        },
+    ],
+)
+def test_what_is_counted_as_clipped_is_clipped(message: JsonObject) -> None:
+    raw = codec.dumps(message)
+    content = decode(raw).content
+    size = size_of(content)
+    clippable = Clippable(
+        0, content.role == "tool", content.texts, size, tuple(c.arguments for c in content.calls)
+    )
+    decided = clip([clippable], size, lambda _: False)[0]
+    out = WRITER.write(keep(raw, caps=decided.caps))
+    assert decided.size == size_of(decode(out).content)
+    assert decided.size.chars < size.chars

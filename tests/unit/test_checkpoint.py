@@ -233,3 +233,17 @@ def test_without_anybody_speaking_nothing_is_an_instruction(instructions: tuple[
 
 def test_the_tag_is_stable() -> None:
     assert checkpoint.TAG == "foldgate-record"
+
+
+def test_a_runaway_answer_is_bounded_before_it_is_kept() -> None:
+    runaway = Sections(
+        goal="g" * 100_000,
+        discoveries=tuple("d" * 1000 for _ in range(300)),
+        next_steps=("a b " * 7500,),
+    )
+    bounded = checkpoint.bound(runaway)
+    assert bounded.goal == "g" * checkpoint.MAX_LINE_CHARS
+    assert sum(map(len, bounded.discoveries)) == checkpoint.MAX_LINES_CHARS
+    assert bounded.next_steps == (("a b " * 7500)[: checkpoint.MAX_LINE_CHARS],)
+    small = Sections(goal="g", discoveries=("d",))
+    assert checkpoint.bound(small) == small

@@ -241,3 +241,8 @@ def test_without_the_last_step_it_would_not_fit(messages: list[Clippable], limit
         assert totals[-1] == _after(messages, done)
     if _total(messages).chars <= limit:
         assert done == {}
+
+
+def test_arguments_nested_beyond_reason_stay_as_they_are() -> None:
+    deep = '{"a":' * 900 + '"' + "x" * 3000 + '"' + "}" * 900
+    assert clip_arguments(deep, 256) == deep

@@ -29,7 +29,7 @@ def test_users_and_mid_transcript_system_texts_are_quoted_in_order() -> None:
         user([text_part("and "), text_part("test"), IMAGE]),
     )
     assert built.quotes == (
-        Quote("fix it", answered=True),
+        Quote(" fix it ", answered=True),
         Quote("be brief", answered=False, role="developer"),
         Quote("and test\n[image no longer visible: image/png, 280x140]", answered=False),
     )
@@ -237,3 +237,18 @@ def test_rebuilding_from_the_originals_loses_nothing_over_generations() -> None:
 def test_arguments_that_are_not_text_are_read_too() -> None:
     message = assistant(None, [call("1", "write", codec.dumps({"path": ["a", "b"]}).decode())])
     assert _build(user("x"), message).files_written == ("a", "b")
+
+
+def test_many_messages_are_dropped_without_writing_them_again_for_each() -> None:
+    """The number of renderings grows with the logarithm of the messages, not with the messages."""
+    quotes = tuple(Quote(f"message {n} " + "word " * 40, answered=True) for n in range(4000))
+    text, omitted = ledger.render(Ledger(quotes), 1500)
+    assert text_tokens(text) <= 1500
+    assert 0 < omitted < 4000
+    assert "message 0 " in text
+    assert "message 3999 " in text
+
+
+def test_arguments_nested_beyond_reason_name_no_files() -> None:
+    deep = '{"path":' * 900 + '"a"' + "}" * 900
+    assert ledger.files_of(Call("1", "read", deep)) == []

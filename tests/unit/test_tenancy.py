@@ -3,6 +3,7 @@
 from ipaddress import ip_network
 
 import pytest
+from multidict import CIMultiDict
 
 from proxy.server.tenancy import Tenancy, is_loopback
 
@@ -11,7 +12,7 @@ NETWORK = (ip_network("10.0.0.0/8"),)
 
 
 def origin(tenancy: Tenancy, headers: dict[str, str], remote: str | None = "10.1.2.3") -> bytes:
-    return tenancy.origin(headers, remote, "chat")
+    return tenancy.origin(CIMultiDict(headers), remote, "chat")
 
 
 def test_each_credential_is_a_tenant() -> None:
@@ -19,7 +20,8 @@ def test_each_credential_is_a_tenant() -> None:
     one = origin(tenancy, {"Authorization": "Bearer one"})
     assert one == origin(tenancy, {"Authorization": "Bearer one"})
     others = [{"Authorization": "Bearer two"}, {"api-key": "Bearer one!"}, {}]
-    assert len({one, *(origin(tenancy, headers) for headers in others)}) == 4
+    others += [{"x-goog-api-key": "a"}, {"Cookie": "b"}]
+    assert len({one, *(origin(tenancy, headers) for headers in others)}) == 6
 
 
 def test_fixed_is_one_tenant_for_all() -> None:
