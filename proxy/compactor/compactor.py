@@ -1,4 +1,4 @@
-"""From an request request to the body that goes upstream.
+"""From an inbound request to the body that goes upstream.
 
 Find what is known of its prefix, plan, compact when a compaction is due, plan again with the
 result. Whatever goes wrong in here, the request goes on: this is the one fail-open point, and

@@ -33,6 +33,9 @@ _CONTINUED_KEY = "\0" * 4
 _MEMBER_LEAD = re.compile(rb'\s*[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*')
 _CATALOGUE_FIELDS = ("tools", "functions")
 _MAX_DIGITS = 12
+MAX_CACHED_BYTES = 128 * 1024
+"""Longer heads and catalogues are looked at anew each time, so that caches stay small."""
+
 GLANCE_BYTES = 1024
 """A request with at most this much new in it need not be read when it plainly fits."""
 
@@ -140,7 +143,7 @@ class ChatCompletions:
         size = Size()
         for name, raw in _head_members(head):
             if name in _CATALOGUE_FIELDS:
-                size += self._catalogue_size(raw)
+                size += self._size_of_catalogue(raw)
         return size
 
     def parse(self, body: bytes, origin: bytes, known: Match | None = None) -> ParsedRequest | None:
@@ -233,7 +236,7 @@ class ChatCompletions:
         catalogue = Size()
         for name in _CATALOGUE_FIELDS:
             if name in fields:
-                catalogue += self._catalogue_size(fields[name])
+                catalogue += self._size_of_catalogue(fields[name])
         transcript = Transcript(
             tuple(items[:leading]), tuple(items[leading:]), catalogue, _requested_output(fields)
         )
@@ -246,6 +249,11 @@ class ChatCompletions:
             output_field,
             fields,
         )
+
+    def _size_of_catalogue(self, raw: bytes) -> Size:
+        if len(raw) > MAX_CACHED_BYTES:
+            return self._measure_catalogue(raw)
+        return self._catalogue_size(raw)
 
     def _measure_catalogue(self, raw: bytes) -> Size:
         if raw in {b"null", b"[]"}:
@@ -322,7 +330,7 @@ def _head_fields(head: bytes) -> dict[str, bytes]:
 def _head_of(body: bytes, messages: bytes) -> bytes | None:
     # The bytes up to and including the bracket that opens `messages`, proven to be just that.
     start = body.find(messages)
-    if start < 0:
+    if not 0 <= start < MAX_CACHED_BYTES:
         return None
     head = body[: start + 1]
     try:

@@ -220,7 +220,7 @@ def canonical(message: Message, ordinal: int | None) -> bytes:
     if message.content.kind is Kind.OPAQUE or not isinstance(value, dict):
         return b"opaque" + codec.canonical(value)
     role = codec.as_text(value.get("role"))
-    if value.keys() == _PLAIN and role in _PLAIN_ROLES:
+    if value.keys() == _PLAIN and role in _PLAIN_ROLES and isinstance(value["content"], str):
         plain = _canonical_content(value["content"])
         return codec.dumps(["system" if role == "developer" else role, plain, [], None, {}])
     structure = {"role", "content"}

@@ -16,7 +16,7 @@ MARGIN = 1.03
 """New text may be denser than the average so far."""
 
 MAX_MODELS = 1024
-_WEIGHT = 0.3
+_WEIGHT = 0.4
 
 _PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
 _TIMINGS = re.compile(rb'"cache_n"\s*:\s*(\d{1,9})\s*,\s*"prompt_n"\s*:\s*(\d{1,9})')
@@ -54,8 +54,8 @@ class Ratios:
             return
         key = (base, model)
         seen = max(1.0, reported / estimated)
-        old = self._factors.get(key)
-        self._factors[key] = seen if old is None else old + _WEIGHT * (seen - old)
+        old = self._factors.get(key, 1.0)
+        self._factors[key] = old + _WEIGHT * (seen - old)
         self._factors.move_to_end(key)
         if len(self._factors) > MAX_MODELS:
             self._factors.popitem(last=False)

@@ -38,6 +38,10 @@ _LIMIT_WORDS = ("too large", "at most", "maximum", "range", "less than", "up to"
 _OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NEGOTIABLE = frozenset({400, 404, 415, 422, 500, 501})
 _MIN_CAP = 64
+_CAP_SHARE = 8
+"""A number below an eighth of what was asked for is a count of something else."""
+
+_MAX_FORMS = 1024
 _MAX_ERROR_BYTES = 64 * 1024
 
 
@@ -96,8 +100,8 @@ class UpstreamSummarizer:
                 broken_stream, error_in_stream, malformed_reply.
         """
         key = (job.route.base.url, job.route.model)
+        form = self._forms.get(key, _Form(output_field=job.route.output_field))
         for _ in range(_MAX_TRIES):
-            form = self._forms.get(key, _Form(output_field=job.route.output_field))
             try:
                 outcome = await self._call(job, form)
             except UpstreamConnectError as error:
@@ -107,10 +111,17 @@ class UpstreamSummarizer:
             except UpstreamError as error:
                 raise SummaryFailed("broken_stream", str(error)) from None
             if isinstance(outcome, SummaryText):
-                self._forms[key] = form
+                self._remember(key, form)
                 return outcome
-            self._forms[key] = outcome
+            form = outcome
         raise SummaryFailed("http_400", "the upstream refused every form of the summariser call")
+
+    def _remember(self, key: tuple[str, str], form: _Form) -> None:
+        # Only what led to an answer is worth asking again.
+        self._forms[key] = form
+        self._forms.move_to_end(key)
+        if len(self._forms) > _MAX_FORMS:
+            self._forms.popitem(last=False)
 
     async def _call(self, job: SummaryJob, form: _Form) -> SummaryText | _Form:
         url = job.route.base.resolve("/v1/chat/completions")
@@ -173,7 +184,8 @@ def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None
     if named and any(word in text for word in _LIMIT_WORDS):
         # The message tells the limit and may tell what was asked; the error object its status.
         numbers = map(int, re.findall(r"\b\d{2,7}\b", text[named.end() :]))
-        cap = max((n for n in numbers if _MIN_CAP <= n < asked and n != status), default=None)
+        least = max(_MIN_CAP, asked // _CAP_SHARE)
+        cap = max((n for n in numbers if least <= n < asked and n != status), default=None)
         if cap is not None:
             return replace(form, cap=cap)
     if form.stream and "stream" in text and "support" in text:

@@ -23,7 +23,10 @@ def test_the_report_is_found_at_the_end_of_a_reply(tail: bytes, tokens: int | No
 def test_a_model_that_counts_more_raises_the_factor() -> None:
     ratios = Ratios()
     ratios.learn("u", "m", 1000, 1200)
-    assert pytest.approx(1.2 * MARGIN) == ratios.factor("u", "m")
+    assert 1.0 < ratios.factor("u", "m") < 1.2
+    for _ in range(30):
+        ratios.learn("u", "m", 1000, 1200)
+    assert pytest.approx(1.2 * MARGIN, rel=1e-4) == ratios.factor("u", "m")
     assert ratios.factor("u", "other") == 1.0
     assert ratios.factor("other", "m") == 1.0
 
@@ -39,9 +42,9 @@ def test_fewer_tokens_nothing_and_small_requests_teach_nothing(
 
 def test_one_odd_reply_does_not_poison() -> None:
     ratios = Ratios()
-    for _ in range(5):
+    for _ in range(30):
         ratios.learn("u", "m", 1000, 1100)
     ratios.learn("u", "m", 1000, 100_000)
-    assert pytest.approx(1.1 * MARGIN) == ratios.factor("u", "m")
+    assert pytest.approx(1.1 * MARGIN, rel=1e-4) == ratios.factor("u", "m")
     ratios.learn("u", "m", 1000, 2000)
-    assert ratios.factor("u", "m") < 1.5
+    assert ratios.factor("u", "m") < 1.55
