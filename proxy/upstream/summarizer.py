@@ -38,8 +38,8 @@ _LIMIT_WORDS = ("too large", "at most", "maximum", "range", "less than", "up to"
 _OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NEGOTIABLE = frozenset({400, 404, 415, 422, 500, 501})
 _MIN_CAP = 64
-_CAP_SHARE = 8
-"""A number below an eighth of what was asked for is a count of something else."""
+_CAP_SHARE = 32
+"""A number far below what was asked for is a count of something else."""
 
 _MAX_FORMS = 1024
 _MAX_ERROR_BYTES = 64 * 1024
