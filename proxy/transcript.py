@@ -118,8 +118,6 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """Ids of the calls it opens."""
     answers: str | None = None
     has_image: bool = False
-    text_chars: int = 0
-    """Code points of its text parts, the part that clipping can shorten."""
 
     def __repr__(self) -> str:
         """Show what it is and none of what it says."""

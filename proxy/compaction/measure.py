@@ -75,11 +75,6 @@ def _may_have_dense_run(text: str) -> bool:
     return False
 
 
-def chars_for_tokens(tokens: int, ratio: float = CHARS_PER_TOKEN) -> int:
-    """Return how many ordinary characters `tokens` stand for."""
-    return int(tokens * ratio)
-
-
 def image_tokens(width: int, height: int, *, low_detail: bool = False) -> int:
     """Price an image by its pixels, on the safe side of the published formulas.
 

@@ -25,10 +25,6 @@ class Flights(Generic[_T]):
         """Begin with none."""
         self._flights: dict[Hashable, _Flight[_T]] = {}
 
-    def __len__(self) -> int:
-        """Return how many are under way."""
-        return len(self._flights)
-
     async def join(self, key: Hashable, start: Callable[[], Coroutine[None, None, _T]]) -> _T:
         """Return the result of the work under `key`, starting it if nobody has.
 

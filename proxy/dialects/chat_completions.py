@@ -225,7 +225,6 @@ class ChatCompletions:
                     tuple(call.id for call in content.calls),
                     content.answers,
                     any(b.kind == "image" for b in content.binaries),
-                    sum(map(len, content.texts)),
                 )
             )
 

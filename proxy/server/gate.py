@@ -34,10 +34,11 @@ class Gate:
         prompt = settings.compaction.prompt_file
         self._instruction = _read_prompt(prompt) if prompt else None
         self._profiles = tuple(_Prepared(profile, self) for profile in settings.profiles)
-        self._default_rules = self._rules(None)
+        self._default_rules = self.rules_for(None)
         self._profile_of = lru_cache(maxsize=1024)(self._find_profile)
 
-    def _rules(self, profile: Profile | None) -> Rules:
+    def rules_for(self, profile: Profile | None) -> Rules:
+        """Return the rules of a profile, or the general ones."""
         compaction = self.settings.compaction
         return Rules(
             self.settings.policy(profile),
@@ -82,10 +83,6 @@ class Gate:
             # A credential never goes to another upstream than its own.
             sent = with_credential(headers.copy(), prepared.key or "")
         return Route(prepared.base or self.base, model, sent, window, output_field), prepared
-
-    def rules_for(self, profile: Profile) -> Rules:
-        """Return the rules of a profile."""
-        return self._rules(profile)
 
 
 def _read_prompt(path: Path) -> str:

@@ -11,7 +11,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -190,11 +190,10 @@ class SqliteStore:
         db = sqlite3.connect(
             self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
-        try:
+        with ExitStack() as unless_ready:
+            unless_ready.callback(db.close)
             migrate(db)
-        except BaseException:
-            db.close()
-            raise
+            unless_ready.pop_all()
         self._connection = db
 
     def _close(self) -> None:
@@ -208,10 +207,10 @@ class SqliteStore:
         try:
             result = work(db)
             db.execute("COMMIT")
-        except BaseException:
+        finally:
+            # Still open means that something above failed.
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            raise
         return result
 
     def _find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:

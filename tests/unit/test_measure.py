@@ -75,11 +75,6 @@ def test_tokens_are_between_a_quarter_and_all_of_the_characters(text: str) -> No
     assert math.ceil(len(text) / 4) <= measure.text_tokens(text) <= len(text)
 
 
-def test_characters_for_tokens() -> None:
-    assert measure.chars_for_tokens(10) == 40
-    assert measure.chars_for_tokens(10, 3.3) == 33
-
-
 @pytest.mark.parametrize(
     ("width", "height", "low", "tokens"),
     [
