@@ -3,7 +3,7 @@
 * ProxyError
   x UpstreamError     : UpstreamConnectError (502, nothing was sent) - UpstreamTimeout (504)
                         - UpstreamProtocolError (502)
-  x StoreError        : StoreUnavailable - StateCorrupt - StoreTooNew
+  x StoreError        : StoreUnavailable - StateCorrupt - StoreTooNew - LeaseLost
   x CompactionError   : SummaryFailed - ContextBudgetExceeded (400)
                         - InvariantBroken (the original request goes)
 
@@ -53,7 +53,19 @@ class StoreError(ProxyError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, is locked, full or read-only."""
+    """The store cannot be reached, is locked, full or read-only.
+
+    `reason` is a short fixed word for events.
+    """
+
+    def __init__(self, message: str, reason: str = "unavailable") -> None:
+        """Take a text that names the cause without any stored value, and the fixed word."""
+        super().__init__(message)
+        self.reason = reason
+
+
+class LeaseLost(StoreError):
+    """Somebody else took the compaction over: nothing was written."""
 
 
 class StateCorrupt(StoreError):

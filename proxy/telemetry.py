@@ -5,8 +5,11 @@ anything else that a client or an upstream wrote.
 """
 
 import logging
+import os
+import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, TextIO
@@ -14,7 +17,10 @@ from typing import Protocol, TextIO
 import structlog
 
 from proxy import codec
-from proxy.codec import JsonObject
+from proxy.codec import Json, JsonObject
+
+if sys.platform != "win32":
+    import fcntl
 
 EVENT_SCHEMA = 1
 
@@ -36,6 +42,8 @@ class Event:
     session: str
     """Session id; empty before the first stored fact."""
     fields: JsonObject = field(default_factory=dict)
+    anchor: bytes = b""
+    """Which conversation it belongs to, for a store that keeps a conversation's data together."""
 
     def to_json(self) -> JsonObject:
         """Return the event as it is written: schema, type, time and session first."""
@@ -48,6 +56,21 @@ class Event:
             **self.fields,
         }
 
+    @classmethod
+    def from_json(cls, line: Json) -> "Event | None":
+        """Read an event as `to_json` wrote it; None when it is something else."""
+        if not isinstance(line, dict):
+            return None
+        type_, stamp, session = line.get("type"), line.get("time"), line.get("session")
+        if not (isinstance(type_, str) and isinstance(stamp, str) and isinstance(session, str)):
+            return None
+        try:
+            time = datetime.fromisoformat(stamp).timestamp()
+        except ValueError:
+            return None
+        known = {"schema", "type", "time", "session"}
+        return cls(type_, time, session, {k: v for k, v in line.items() if k not in known})
+
 
 class EventSink(Protocol):
     """Takes events; must not block and must not raise."""
@@ -57,11 +80,22 @@ class EventSink(Protocol):
 
 
 class JsonLines:
-    """Writes each event as one line of JSON."""
+    """Writes each event as one line of JSON.
 
-    def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`, one flush per line."""
+    A line is given to the system whole, so lines of several processes on one output never mix: on
+    a file, a terminal, and on a pipe up to its atomic size (4096 bytes on Linux). With `shared` a
+    lock on the pipe keeps longer lines whole too; a process that dies gives it up.
+    """
+
+    def __init__(self, stream: TextIO, *, shared: bool = False) -> None:
+        """Write to `stream`; `shared` when other processes write events there, too."""
         self._stream = stream
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, ValueError):
+            # Not a file of the system, so nobody else's either.
+            self._descriptor = None
+        self._locks = shared and self._descriptor is not None and _may_tear(self._descriptor)
 
     def emit(self, event: Event) -> None:
         """Write one line."""
@@ -69,11 +103,43 @@ class JsonLines:
 
     def write(self, line: JsonObject) -> None:
         """Write any JSON object as a line; a closed stream is ignored."""
+        data = codec.dumps(line) + b"\n"
         try:
-            self._stream.write(codec.dumps(line).decode() + "\n")
-            self._stream.flush()
+            if self._descriptor is None:
+                self._stream.write(data.decode())
+                self._stream.flush()
+            elif self._locks:
+                with _locked(self._descriptor):
+                    _write_all(self._descriptor, data)
+            else:
+                _write_all(self._descriptor, data)
         except (OSError, ValueError):
             return
+
+
+def _may_tear(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+@contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    if sys.platform != "win32":
+        # Not every system locks pipes; lines of the atomic size are whole all the same.
+        with suppress(OSError):
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if sys.platform != "win32":
+            with suppress(OSError):
+                fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 class EventLog:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 
 from proxy import codec
-from proxy.errors import StateCorrupt, StoreTooNew
+from proxy.errors import LeaseLost, StateCorrupt, StoreTooNew
 from proxy.sessions import state
-from proxy.sessions.state import Change, ClipSet
+from proxy.sessions.state import Change, ClipSet, Lease
 from proxy.telemetry import Event
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_SECONDS = 2.0
 
 _MIGRATIONS = (
@@ -45,6 +45,13 @@ _MIGRATIONS = (
         id INTEGER PRIMARY KEY, session TEXT NOT NULL, time REAL NOT NULL, data TEXT NOT NULL
     );
     CREATE INDEX events_session ON events (session, id);
+    """,
+    """
+    CREATE TABLE leases (
+        anchor BLOB NOT NULL, cut_digest BLOB NOT NULL, token INTEGER NOT NULL, until REAL NOT NULL,
+        PRIMARY KEY (anchor, cut_digest)
+    );
+    CREATE TABLE versions (anchor BLOB PRIMARY KEY, version INTEGER NOT NULL, time REAL NOT NULL);
     """,
 )
 
@@ -94,6 +101,8 @@ def apply(
     db: sqlite3.Connection, change: Change, blobs: Sequence[tuple[bytes, int, bytes, int]]
 ) -> None:
     """Write a change; the caller's transaction makes it whole or absent."""
+    if change.lease is not None and not end_lease(db, change.lease):
+        raise LeaseLost("another process took the compaction over")
     if change.session:
         db.execute(
             "INSERT INTO sessions VALUES (?, ?, ?, ?)"
@@ -167,6 +176,40 @@ def _newer_clips(db: sqlite3.Connection, anchor: bytes, clips: ClipSet) -> bool:
         return False
 
 
+def take_lease(
+    db: sqlite3.Connection, anchor: bytes, cut_digest: bytes, now: float, until: float
+) -> int | None:
+    """Return the fencing token of a lease that is now ours; None while somebody else has it."""
+    key = (anchor, cut_digest)
+    row = db.execute(
+        "SELECT token, until FROM leases WHERE anchor = ? AND cut_digest = ?", key
+    ).fetchone()
+    if row is not None and row[1] > now:
+        return None
+    token = 1 if row is None else int(row[0]) + 1
+    db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", (*key, token, until))
+    return token
+
+
+def move_lease(db: sqlite3.Connection, lease: Lease, until: float) -> bool:
+    """Let a lease end at another time; False when somebody else took it over."""
+    changed = db.execute(
+        "UPDATE leases SET until = ? WHERE anchor = ? AND cut_digest = ? AND token = ?",
+        (until, lease.anchor, lease.cut_digest, lease.token),
+    )
+    return changed.rowcount == 1
+
+
+def end_lease(db: sqlite3.Connection, lease: Lease) -> bool:
+    """End a lease but keep its token; False when somebody else took it over."""
+    # Its row goes only when it is long past, so a missing one was nobody else's.
+    known = db.execute(
+        "SELECT 1 FROM leases WHERE anchor = ? AND cut_digest = ?",
+        (lease.anchor, lease.cut_digest),
+    ).fetchone()
+    return known is None or move_lease(db, lease, time.time())
+
+
 def insert_events(db: sqlite3.Connection, events: Sequence[Event]) -> None:
     """Append events."""
     db.executemany("INSERT INTO events (session, time, data) VALUES (?, ?, ?)", _event_rows(events))
@@ -176,9 +219,14 @@ def _event_rows(events: Sequence[Event]) -> list[tuple[str, float, str]]:
     return [(e.session, e.time, codec.dumps(e.to_json()).decode()) for e in events if e.session]
 
 
-def delete_sessions(db: sqlite3.Connection, sessions: Sequence[str]) -> None:
+def delete_sessions(db: sqlite3.Connection, sessions: Sequence[str], now: float) -> None:
     """Delete sessions and what only they reached."""
     for session in sessions:
+        db.execute(
+            "INSERT INTO versions SELECT anchor, 1, ?2 FROM sessions WHERE id = ?1"
+            " ON CONFLICT (anchor) DO UPDATE SET version = version + 1, time = ?2",
+            (session, now),
+        )
         for table in ("checkpoints", "clip_sets", "archive", "events"):
             db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
         db.execute("DELETE FROM sessions WHERE id = ?", (session,))

@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,21 +18,34 @@ from typing import TypeVar
 
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.errors import StateCorrupt, StoreUnavailable
-from proxy.sessions import state
+from proxy.sessions import sqlite_export, state
 from proxy.sessions.sqlite_schema import (
     BUSY_SECONDS,
     apply,
     delete_sessions,
     drop_orphans,
+    end_lease,
     insert_events,
     migrate,
+    move_lease,
     refuse_newer,
+    take_lease,
 )
-from proxy.sessions.state import AnchorState, Archived, Change, ClipSet, SessionRow, Struggle
+from proxy.sessions.state import (
+    AnchorState,
+    Archived,
+    Change,
+    ClipSet,
+    Lease,
+    SessionRow,
+    Struggle,
+)
 from proxy.telemetry import Event
 
 MAX_CUTS = 512
 """Cuts of one anchor that are looked at, the newest ones."""
+
+_KEEP_LEASE_SECONDS = 86_400.0
 
 _T = TypeVar("_T")
 
@@ -56,24 +70,47 @@ class SqliteStore:
         """
         await self._run(self._open)
 
-    async def find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:
+    async def find(
+        self, anchor: bytes, chain: Sequence[bytes], known: Collection[str] = ()
+    ) -> AnchorState:
         """See `SessionStore.find`."""
-        return await self._run(lambda: self._find(anchor, chain))
+        return await self._run(lambda: self._find(anchor, chain, known))
 
-    async def load_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
+    async def load_checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         """See `SessionStore.load_checkpoint`."""
-        return await self._run(lambda: self._checkpoint(checkpoint_id))
+        return await self._run(lambda: self._checkpoint(anchor, checkpoint_id))
 
     async def commit(self, change: Change) -> None:
         """See `SessionStore.commit`."""
         await self._run(lambda: self._commit(change))
 
-    async def touch(self, session: str, time: float) -> None:
+    async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
+        """See `SessionStore.acquire_lease`."""
+
+        def take(db: sqlite3.Connection) -> Lease | None:
+            now = time.time()
+            token = take_lease(db, anchor, cut_digest, now, now + seconds)
+            return None if token is None else Lease(anchor, cut_digest, token)
+
+        return await self._run(lambda: self._write(take))
+
+    async def renew_lease(self, lease: Lease, seconds: float) -> bool:
+        """See `SessionStore.renew_lease`."""
+        return await self._run(
+            lambda: self._write(lambda db: move_lease(db, lease, time.time() + seconds))
+        )
+
+    async def release_lease(self, lease: Lease) -> None:
+        """See `SessionStore.release_lease`."""
+        await self._run(lambda: self._write(lambda db: end_lease(db, lease)))
+
+    async def touch(self, anchor: bytes, session: str, time: float) -> None:
         """See `SessionStore.touch`."""
         await self._run(
             lambda: self._write(
                 lambda db: db.execute(
-                    "UPDATE sessions SET used = max(used, ?) WHERE id = ?", (time, session)
+                    "UPDATE sessions SET used = max(used, ?) WHERE id = ? AND anchor = ?",
+                    (time, session, anchor),
                 )
             )
         )
@@ -131,7 +168,7 @@ class SqliteStore:
 
         def delete(db: sqlite3.Connection) -> bool:
             known = db.execute("SELECT anchor FROM sessions WHERE id = ?", (session,)).fetchone()
-            delete_sessions(db, [session])
+            delete_sessions(db, [session], time.time())
             if known is None:
                 return False
             db.execute(
@@ -158,6 +195,22 @@ class SqliteStore:
             return bytes(row[0])
 
         return await self._run(lambda: self._write(draw))
+
+    async def adopt_secret(self, name: str, value: bytes) -> bytes:
+        """See `SessionStore.adopt_secret`."""
+
+        def adopt(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR IGNORE INTO secrets VALUES (?, ?)", (name, value))
+
+        await self._run(lambda: self._write(adopt))
+        return await self.secret(name)
+
+    async def export(self, session: str) -> AsyncIterator[Change]:
+        """See `SessionStore.export`."""
+        for part in await self._run(lambda: sqlite_export.parts(self._db(), session)):
+            change = await self._run(part)
+            if change is not None:
+                yield change
 
     async def close(self) -> None:
         """See `SessionStore.close`."""
@@ -213,7 +266,7 @@ class SqliteStore:
                 db.execute("ROLLBACK")
         return result
 
-    def _find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:
+    def _find(self, anchor: bytes, chain: Sequence[bytes], in_hand: Collection[str]) -> AnchorState:
         db = self._db()
         rows = db.execute(
             "SELECT cut_digest, id FROM checkpoints WHERE anchor = ?"
@@ -226,7 +279,9 @@ class SqliteStore:
         unreadable = set[str]()
         deepest = None
         for checkpoint_id in (i for digest in reversed(chain) for i in known.get(digest, ())):
-            deepest = self._checkpoint(checkpoint_id)
+            if checkpoint_id in in_hand:
+                break
+            deepest = self._checkpoint(anchor, checkpoint_id)
             if deepest is not None:
                 break
             unreadable.add(checkpoint_id)
@@ -235,7 +290,10 @@ class SqliteStore:
         loaded = {} if deepest is None else {deepest.id: deepest}
         clip_sets, damaged = self._clip_sets(anchor)
         corrupt = len(unreadable) + damaged
-        return AnchorState(cuts, clip_sets, self._struggle(anchor), loaded, corrupt)
+        version = db.execute("SELECT version FROM versions WHERE anchor = ?", (anchor,)).fetchone()
+        return AnchorState(
+            cuts, clip_sets, self._struggle(anchor), loaded, corrupt, version[0] if version else 0
+        )
 
     def _clip_sets(self, anchor: bytes) -> tuple[list[ClipSet], int]:
         sets, damaged = [], 0
@@ -259,9 +317,14 @@ class SqliteStore:
         found = row.fetchone()
         return Struggle(*found) if found else Struggle()
 
-    def _checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
-        row = self._db().execute("SELECT data FROM checkpoints WHERE id = ?", (checkpoint_id,))
-        found = row.fetchone()
+    def _checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
+        found = (
+            self._db()
+            .execute(
+                "SELECT data FROM checkpoints WHERE id = ? AND anchor = ?", (checkpoint_id, anchor)
+            )
+            .fetchone()
+        )
         try:
             return state.load_checkpoint(found[0]) if found else None
         except StateCorrupt:
@@ -278,8 +341,10 @@ class SqliteStore:
     def _expire(self, db: sqlite3.Connection, now: float) -> int:
         limit = now - self._retention_seconds
         rows = db.execute("SELECT id FROM sessions WHERE used < ?", (limit,)).fetchall()
-        delete_sessions(db, [row[0] for row in rows])
+        delete_sessions(db, [row[0] for row in rows], now)
         db.execute("DELETE FROM struggles WHERE time < ?", (limit,))
+        db.execute("DELETE FROM versions WHERE time < ?", (limit,))
+        db.execute("DELETE FROM leases WHERE until < ?", (now - _KEEP_LEASE_SECONDS,))
         db.execute(
             "DELETE FROM events WHERE time < ? AND session NOT IN (SELECT id FROM sessions)",
             (limit,),

@@ -58,6 +58,19 @@ class AnchorState:
     """The records read so far, by id."""
     corrupt: int = 0
     """Values that could not be read and count as absent."""
+    version: int = 0
+    """Raised by every deletion; lower than remembered means that the store lost data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to make one compaction, for a short time by the store's clock."""
+
+    anchor: bytes
+    cut_digest: bytes
+    """Which compaction: the fingerprint of the prefix it replaces."""
+    token: int
+    """Fencing token: a commit under a lease that somebody else took over is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,8 @@ class Change:
     archive_id: str = ""
     """Checkpoint id (or clip digest) that the archived items belong to."""
     events: tuple[Event, ...] = ()
+    lease: Lease | None = None
+    """Committed only while nobody else took this lease over; given back by the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +119,18 @@ class _StoredClips:
 
 
 _CLIPS: TypeAdapter[_StoredClips] = TypeAdapter(_StoredClips)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredStruggle:
+    schema_version: int
+    failures: int
+    cool_until: float
+    attempted: str
+    budget_tried: str
+
+
+_STRUGGLE: TypeAdapter[_StoredStruggle] = TypeAdapter(_StoredStruggle)
 
 
 def pack(data: bytes) -> bytes:
@@ -164,6 +191,34 @@ def load_clips(data: bytes) -> dict[int, Clipped] | None:
         return _CLIPS.validate_json(text).clips
     except ValidationError:
         raise StateCorrupt("a stored clip set is damaged") from None
+
+
+def dump_struggle(struggle: Struggle) -> bytes:
+    """Return the stored form of how compacting went wrong."""
+    return pack(_STRUGGLE.dump_json(_StoredStruggle(SCHEMA_VERSION, *_hexed(struggle))))
+
+
+def load_struggle(data: bytes) -> Struggle:
+    """Read what `dump_struggle` wrote.
+
+    Raises:
+        StateCorrupt: when the value is damaged.
+    """
+    try:
+        stored = _STRUGGLE.validate_json(unpack(data))
+        attempted, tried = bytes.fromhex(stored.attempted), bytes.fromhex(stored.budget_tried)
+    except ValueError:
+        raise StateCorrupt("a stored struggle is damaged") from None
+    return Struggle(stored.failures, stored.cool_until, attempted, tried)
+
+
+def _hexed(struggle: Struggle) -> tuple[int, float, str, str]:
+    return (
+        struggle.failures,
+        struggle.cool_until,
+        struggle.attempted.hex(),
+        struggle.budget_tried.hex(),
+    )
 
 
 def _is_newer(text: bytes) -> bool:

@@ -2,37 +2,59 @@
 
 One contract suite in `tests/contract` runs against each adapter. All methods may raise
 `StoreUnavailable`; none leaves anything half written. Times are seconds since the epoch and
-are given by the caller.
+are given by the caller; only leases run on the store's own clock, so that many processes agree.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from proxy.compaction.checkpoint import Checkpoint
-from proxy.sessions.state import AnchorState, Archived, Change, SessionRow
+from proxy.sessions.state import AnchorState, Archived, Change, Lease, SessionRow
 from proxy.telemetry import Event
 
 
 class SessionStore(Protocol):
     """Keeps checkpoints, clips and the archive of replaced items."""
 
-    async def find(self, anchor: bytes, chain: Sequence[bytes]) -> AnchorState:
+    async def find(
+        self, anchor: bytes, chain: Sequence[bytes], known: Collection[str] = ()
+    ) -> AnchorState:
         """Return what is known for an anchor, with the deepest checkpoint of `chain` read.
 
-        `chain` holds the digests of the request's prefixes, shortest first. Damaged values are
-        left out and counted in `corrupt`.
+        `chain` holds the digests of the request's prefixes, shortest first, all of one length.
+        Checkpoints in `known` are in the caller's hands already and are not read again.
+        Damaged values are left out and counted in `corrupt`.
         """
         ...
 
-    async def load_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
+    async def load_checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         """Return one checkpoint; None when unknown, damaged or written by a newer version."""
         ...
 
     async def commit(self, change: Change) -> None:
-        """Store a change, whole or not at all. Committing the same change twice is harmless."""
+        """Store a change, whole or not at all. Committing the same change twice is harmless.
+
+        Raises:
+            LeaseLost: when the change names a lease that somebody else took over meanwhile.
+        """
         ...
 
-    async def touch(self, session: str, time: float) -> None:
+    async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
+        """Take the right to make a compaction; None while somebody else has it.
+
+        It lapses after `seconds` on the store's clock unless renewed.
+        """
+        ...
+
+    async def renew_lease(self, lease: Lease, seconds: float) -> bool:
+        """Keep a lease for `seconds` more; False when somebody else took it over."""
+        ...
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give a lease back; harmless when it lapsed or was taken over."""
+        ...
+
+    async def touch(self, anchor: bytes, session: str, time: float) -> None:
         """Note that a session was used."""
         ...
 
@@ -62,6 +84,17 @@ class SessionStore(Protocol):
 
     async def secret(self, name: str) -> bytes:
         """Return a random 32-byte secret, drawn at its first use and kept ever after."""
+        ...
+
+    async def adopt_secret(self, name: str, value: bytes) -> bytes:
+        """Keep a secret that comes from another store, unless there is one; return what stands."""
+        ...
+
+    def export(self, session: str) -> AsyncIterator[Change]:
+        """Yield changes that recreate a session when another store commits them in order.
+
+        Damaged values and those of a newer version are left out.
+        """
         ...
 
     async def close(self) -> None:

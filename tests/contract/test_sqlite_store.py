@@ -212,9 +212,9 @@ async def test_a_lock_held_too_long_makes_it_unavailable_until_it_is_released(
         # Reading goes on.
         assert (await store.find(ANCHOR, [digest(1)])).checkpoints == {"cp1": checkpoint}
         other.execute("ROLLBACK")
-    assert await store.load_checkpoint("cp2") is None
+    assert await store.load_checkpoint(ANCHOR, "cp2") is None
     await store.commit(checkpoint_change(make_checkpoint("cp2", 2)))
-    assert await store.load_checkpoint("cp2") == make_checkpoint("cp2", 2)
+    assert await store.load_checkpoint(ANCHOR, "cp2") == make_checkpoint("cp2", 2)
 
 
 async def test_a_short_lock_is_waited_for(harness: SqliteHarness) -> None:
@@ -242,7 +242,7 @@ async def test_a_store_that_cannot_be_written_can_still_be_read(harness: SqliteH
     writes = [
         store.commit(checkpoint_change(make_checkpoint("cp2", 2))),
         store.append_events([suite.event(1)]),
-        store.touch("s1", NOW + 1),
+        store.touch(ANCHOR, "s1", NOW + 1),
     ]
     for write in writes:
         with pytest.raises(StoreUnavailable, match="READONLY"):

@@ -1,0 +1,248 @@
+"""The connection to Redis: one server, a Sentinel group or a cluster, behind three methods.
+
+Every failure becomes a `StoreUnavailable` with a short fixed word. An error text of redis-py may
+quote a command with its arguments, so none is ever passed on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias, TypedDict
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MaxConnectionsError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    TimeoutError,
+    TryAgainError,
+)
+from redis.maint_notifications import MaintNotificationsConfig
+
+from proxy.errors import StoreUnavailable
+from proxy.sessions.redis_scripts import Script
+from proxy.sessions.store_url import StoreUrl
+
+Reply: TypeAlias = "int | bytes | Sequence[Reply] | None"
+Argument = bytes | str | int | float
+
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 2.0
+"""A connection that was silent for this long is given up; callers wait much shorter."""
+
+MAX_CONNECTIONS = 256
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (TimeoutError, "timeout"),
+    (asyncio.TimeoutError, "timeout"),
+    (AuthenticationError, "wrong_password"),
+    (AuthorizationError, "wrong_password"),
+    (NoPermissionError, "no_permission"),
+    (ReadOnlyError, "read_only"),
+    (OutOfMemoryError, "out_of_memory"),
+    (BusyLoadingError, "loading"),
+    (MaxConnectionsError, "too_many_connections"),
+    (ClusterDownError, "cluster_down"),
+    (TryAgainError, "slot_moving"),
+    (ConnectionError, "unreachable"),
+    (OSError, "unreachable"),
+)
+_REFUSALS = {
+    "READONLY": "read_only",
+    "OOM": "out_of_memory",
+    "MISCONF": "cannot_save",
+    "NOREPLICAS": "too_few_replicas",
+    "MASTERDOWN": "master_down",
+    "LOADING": "loading",
+    "CLUSTERDOWN": "cluster_down",
+    "NOAUTH": "wrong_password",
+    "WRONGPASS": "wrong_password",
+    "NOPERM": "no_permission",
+    "BUSY": "busy_script",
+}
+_ADVICE = {
+    "wrong_password": "check the user name and password in store.url",
+    "no_permission": "the Redis user needs scripts, hashes, strings, sorted sets and SCAN",
+    "read_only": "the server is a replica",
+    "out_of_memory": "raise maxmemory, or lower store.session_days and store.archive_days",
+    "cannot_save": "the server cannot write its snapshot; see its log",
+}
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """Return what a failure of redis-py or of the network means, in fixed words."""
+    reason = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
+    if not reason:
+        # A script passes on what a command in it was refused with, behind a prefix.
+        text = str(error)[:200] if isinstance(error, RedisError) else ""
+        reason = next((word for mark, word in _REFUSALS.items() if mark in text), "refused")
+    advice = _ADVICE.get(reason)
+    return StoreUnavailable(f"Redis: {reason}{f'; {advice}' if advice else ''}", reason)
+
+
+class _Common(TypedDict):
+    socket_connect_timeout: float
+    socket_timeout: float
+    retry: Retry
+    protocol: int
+    driver_info: None
+    maint_notifications_config: MaintNotificationsConfig
+    max_connections: int
+
+
+class _Tls(TypedDict, total=False):
+    ssl: bool
+    ssl_ca_certs: str
+    ssl_cert_reqs: str
+    ssl_check_hostname: bool
+
+
+_COMMON: _Common = {
+    "socket_connect_timeout": CONNECT_SECONDS,
+    "socket_timeout": ANSWER_SECONDS,
+    # A pooled connection may be of before a restart; one new attempt tells.
+    "retry": Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
+    # Nothing that a Redis 6.2 does not know is ever sent.
+    "protocol": 2,
+    "driver_info": None,
+    "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+    "max_connections": MAX_CONNECTIONS,
+}
+
+
+def _tls(url: StoreUrl) -> _Tls:
+    options = url.options
+    if options.get("ssl") != "true":
+        return {}
+    found = _Tls(ssl=True, ssl_check_hostname=options.get("ssl_check_hostname") != "false")
+    if "ssl_ca_certs" in options:
+        found["ssl_ca_certs"] = options["ssl_ca_certs"]
+    if "ssl_cert_reqs" in options:
+        found["ssl_cert_reqs"] = options["ssl_cert_reqs"]
+    return found
+
+
+def _cluster(url: StoreUrl) -> RedisCluster:
+    return RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in url.hosts],
+        # A part that is down must not take the others' sessions with it.
+        require_full_coverage=False,
+        username=url.username,
+        password=url.password,
+        **_COMMON,
+        **_tls(url),
+    )
+
+
+def _sentinel(url: StoreUrl) -> Sentinel:
+    names = {"sentinel_username": "username", "sentinel_password": "password"}
+    login = {names[k]: v for k, v in url.options.items() if k in names}
+    return Sentinel(  # type: ignore[no-untyped-call]
+        url.hosts,
+        sentinel_kwargs={**_COMMON, **_tls(url), **login},
+        username=url.username,
+        password=url.password,
+        db=url.db,
+        **_COMMON,
+        **_tls(url),
+    )
+
+
+class RedisClient:
+    """A pool of connections to wherever the keys are."""
+
+    def __init__(self, url: StoreUrl) -> None:
+        """Prepare for a redis, sentinel or cluster URL; nothing is connected before a call."""
+        self._sentinels: Sequence[Redis] = ()
+        self._client: Redis | RedisCluster
+        if url.kind == "cluster":
+            self._client = _cluster(url)
+        elif url.kind == "sentinel":
+            sentinel = _sentinel(url)
+            self._sentinels = sentinel.sentinels
+            self._client = sentinel.master_for(url.service or "")
+        else:
+            self._client = Redis.from_url(url.url, **_COMMON)
+
+    async def run(
+        self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()
+    ) -> Reply:
+        """Run a script on the server that has the keys; they share one slot.
+
+        Raises:
+            StoreUnavailable: when there is no answer or the server refused.
+        """
+        try:
+            return await self._evaluate("EVALSHA", script.sha, keys, arguments)
+        except NoScriptError:
+            pass
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise unavailable(error) from None
+        try:
+            return await self._evaluate("EVAL", script.text, keys, arguments)
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise unavailable(error) from None
+
+    async def call(self, *command: Argument) -> Reply:
+        """Run one command on one key.
+
+        Raises:
+            StoreUnavailable: when there is no answer or the server refused.
+        """
+        return (await self.pipeline([command]))[0]
+
+    async def pipeline(self, commands: Sequence[Sequence[Argument]]) -> Sequence[Reply]:
+        """Run commands together; not one transaction, and their keys may be anywhere.
+
+        Raises:
+            StoreUnavailable: when there is no answer or any of them was refused.
+        """
+        if not commands:
+            return []
+        try:
+            if len(commands) == 1:
+                return [await self._client.execute_command(*commands[0])]
+            pipe = self._client.pipeline(transaction=False)
+            for command in commands:
+                _ = pipe.execute_command(*command)
+            replies: Sequence[Reply] = await pipe.execute()
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise unavailable(error) from None
+        return replies
+
+    async def keys(self, pattern: str, count: int = 500) -> AsyncIterator[bytes]:
+        """Yield the keys that match, of all servers; each at least once.
+
+        Raises:
+            StoreUnavailable: when a server does not answer.
+        """
+        try:
+            async for key in self._client.scan_iter(match=pattern, count=count):
+                yield key
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise unavailable(error) from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for client in (self._client, *self._sentinels):
+            await client.aclose()
+
+    async def _evaluate(
+        self, command: str, script: str, keys: Sequence[str], arguments: Sequence[Argument]
+    ) -> Reply:
+        reply: Reply = await self._client.execute_command(
+            command, script, len(keys), *keys, *arguments
+        )
+        return reply

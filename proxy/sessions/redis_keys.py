@@ -1,0 +1,95 @@
+"""How keys are named in Redis, and how replies are narrowed to what a script promises.
+
+Everything of one anchor has the anchor as its hash tag and so stands in one slot. Listings over
+all anchors have a tag of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.errors import StateCorrupt
+from proxy.sessions.redis_client import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names of keys under one prefix."""
+
+    prefix: str
+
+    def state(self, anchor: bytes) -> str:
+        """Index, checkpoints, clips, struggle, leases and sessions of an anchor."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:state"
+
+    def events(self, anchor: bytes, session: str) -> str:
+        """Events of a session; without an anchor those that came before it was known."""
+        return f"{self.prefix}:{{{anchor.hex() or session}}}:events:{session}"
+
+    def entries(self, anchor: bytes, session: str, archive_id: str) -> str:
+        """Positions and addresses of the items archived under an id."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:archive:{session}:{archive_id}"
+
+    def references(self, anchor: bytes) -> str:
+        """How many entries name each blob of an anchor."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:references"
+
+    def blob(self, anchor: bytes, address: bytes) -> str:
+        """One archived item."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:blob:{address.hex()}"
+
+    @property
+    def used(self) -> str:
+        """Sessions by last use."""
+        return f"{self.prefix}:{{sessions}}:used"
+
+    @property
+    def anchors(self) -> str:
+        """The anchor of each session."""
+        return f"{self.prefix}:{{sessions}}:anchors"
+
+    @property
+    def repaired(self) -> str:
+        """Present while the listing was repaired not long ago."""
+        return f"{self.prefix}:{{sessions}}:repaired"
+
+    def secret(self, name: str) -> str:
+        """A secret."""
+        return f"{self.prefix}:secret:{name}"
+
+    @property
+    def states(self) -> str:
+        """A pattern for the state keys of all anchors."""
+        return f"{_escaped(self.prefix)}:{{*}}:state"
+
+    def anchor_of(self, state_key: bytes) -> bytes:
+        """Return the anchor that a state key belongs to; empty when it is none of ours."""
+        text = state_key.decode("utf-8", "replace").removeprefix(f"{self.prefix}:{{")
+        try:
+            return bytes.fromhex(text.removesuffix("}:state"))
+        except ValueError:
+            return b""
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{c}" if c in "*?[]\\" else c for c in text)
+
+
+def items(reply: Reply) -> Sequence[Reply]:
+    """Narrow to an array; what is none counts as empty."""
+    return reply if isinstance(reply, list | tuple) else ()
+
+
+def data(reply: Reply) -> bytes:
+    """Narrow to a string.
+
+    Raises:
+        StateCorrupt: when it is none, so not what we wrote.
+    """
+    if isinstance(reply, bytes):
+        return reply
+    raise StateCorrupt("Redis holds something else than was written")
+
+
+def text(reply: Reply) -> str:
+    """Narrow to a string of ours, which is ASCII."""
+    return data(reply).decode("ascii", "replace")

@@ -1,0 +1,358 @@
+"""The scripts that the Redis server runs; each is atomic and uses commands of Redis 6.2 only.
+
+Everything that is looked up or committed together stands in one hash per anchor, so a lookup
+and a commit touch one key: they are whole on any server, also while a cluster moves the slot.
+
+Fields of that hash:
+    v               version, raised by every deletion
+    s               number of sessions
+    t, tt           struggle, and when it was written
+    i               index: id, cut digest, created, session; four members an entry, oldest first
+    c:ID            checkpoint
+    k               clip sets: digest, checkpoint id, session; three members an entry, oldest first
+    k:DIGEST ID     clips
+    x:SESSION       created, used, number of checkpoints, then archive ids
+    l               leases by cut digest: token, end in milliseconds, owner
+
+Lists and leases are MessagePack; checkpoints, clips and struggle are sealed values whose first
+byte is their schema version.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import sha1
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and its name on the server."""
+
+    text: str = field(repr=False)
+    sha: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> "Script":
+        """Name a script the way the server does."""
+        return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+_COMMON = """
+local function list(name)
+  local packed = redis.call('HGET', KEYS[1], name)
+  return packed and cmsgpack.unpack(packed) or {}
+end
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+"""
+
+_APPEND = """
+local function append(key, life, limit, once, first)
+  local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  local score = last[2] and tonumber(last[2]) or 0
+  for n = first, #ARGV do
+    score = score + 1
+    if once then
+      redis.call('ZADD', key, 'NX', score, '- ' .. ARGV[n])
+    else
+      -- Two events may be equal; members of a set may not.
+      redis.call('ZADD', key, score, score .. ' ' .. ARGV[n])
+    end
+  end
+  redis.call('ZREMRANGEBYRANK', key, 0, -tonumber(limit) - 1)
+  redis.call('PEXPIRE', key, life)
+end
+"""
+
+FIND = Script.of("""
+-- ARGV: chain of digests, their width, ids the caller holds
+local h = redis.call('HMGET', KEYS[1], 'v', 't', 'i', 'k')
+local index = h[3] and cmsgpack.unpack(h[3]) or {}
+local clips = h[4] and cmsgpack.unpack(h[4]) or {}
+local newest, cuts = {}, {}
+for n = 1, #index, 4 do
+  newest[index[n + 1]] = index[n]
+  cuts[#cuts + 1] = index[n + 1]
+  cuts[#cuts + 1] = index[n]
+end
+local chain, width, deepest = ARGV[1], tonumber(ARGV[2]), ''
+for at = #chain - width + 1, 1, -width do
+  local id = newest[string.sub(chain, at, at + width - 1)]
+  if id then
+    deepest = id
+    break
+  end
+end
+local body, held = false, deepest == ''
+for n = 3, #ARGV do
+  if ARGV[n] == deepest then held = true end
+end
+if not held then body = redis.call('HGET', KEYS[1], 'c:' .. deepest) end
+local sets = {}
+for n = 1, #clips, 3 do
+  sets[#sets + 1] = clips[n]
+  sets[#sets + 1] = clips[n + 1]
+  sets[#sets + 1] = clips[n + 2]
+  sets[#sets + 1] = redis.call('HGET', KEYS[1], 'k:' .. clips[n] .. clips[n + 1])
+end
+return {h[1] or '0', h[2], cuts, held and '' or deepest, body, sets}
+""")
+
+COMMIT = Script.of(
+    _COMMON
+    + _APPEND
+    + """
+-- ARGV: see `RedisStore._commit_arguments`
+local key, time, session = KEYS[1], tonumber(ARGV[3]), ARGV[2]
+if ARGV[4] ~= '' then
+  local leases = list('l')
+  local lease = leases[ARGV[4]]
+  if lease then
+    if lease[1] ~= tonumber(ARGV[5]) then return 0 end
+    lease[2] = now()
+    redis.call('HSET', key, 'l', cmsgpack.pack(leases))
+  end
+end
+local id, added = ARGV[6], 0
+if id ~= '' then
+  added = redis.call('HSETNX', key, 'c:' .. id, ARGV[10])
+  local index, created, known = list('i'), tonumber(ARGV[8]), false
+  local at = 1
+  for n = 1, #index, 4 do
+    if index[n] == id then known = true end
+    if index[n + 2] <= created then at = n + 4 end
+  end
+  if not known then
+    table.insert(index, at, ARGV[9])
+    table.insert(index, at, created)
+    table.insert(index, at, ARGV[7])
+    table.insert(index, at, id)
+    if #index > 4 * tonumber(ARGV[18]) then
+      redis.call('HDEL', key, 'c:' .. index[1])
+      for _ = 1, 4 do table.remove(index, 1) end
+    end
+    redis.call('HSET', key, 'i', cmsgpack.pack(index))
+  end
+end
+if session ~= '' then
+  local row = list('x:' .. session)
+  if #row == 0 then
+    row = {time, time, 0}
+    redis.call('HINCRBY', key, 's', 1)
+  end
+  if time > row[2] then row[2] = time end
+  if id ~= '' and ARGV[9] == session then row[3] = row[3] + added end
+  local listed = ARGV[17] == ''
+  for n = 4, #row do
+    if row[n] == ARGV[17] then listed = true end
+  end
+  if not listed then row[#row + 1] = ARGV[17] end
+  redis.call('HSET', key, 'x:' .. session, cmsgpack.pack(row))
+end
+if ARGV[13] ~= '' then
+  local field = 'k:' .. ARGV[11] .. ARGV[12]
+  local old = redis.call('HGET', key, field)
+  -- What a newer version wrote is not ours to overwrite.
+  if not old or (string.byte(old, 1) or 0) <= tonumber(ARGV[20]) then
+    local clips, kept = list('k'), {}
+    for n = 1, #clips, 3 do
+      if clips[n] ~= ARGV[11] or clips[n + 1] ~= ARGV[12] then
+        for m = n, n + 2 do kept[#kept + 1] = clips[m] end
+      end
+    end
+    for n = 11, 13 do kept[#kept + 1] = ARGV[n] end
+    if #kept > 3 * tonumber(ARGV[19]) then
+      redis.call('HDEL', key, 'k:' .. kept[1] .. kept[2])
+      for _ = 1, 3 do table.remove(kept, 1) end
+    end
+    redis.call('HSET', key, field, ARGV[14], 'k', cmsgpack.pack(kept))
+  end
+end
+if ARGV[15] ~= '' then
+  local old = redis.call('HGET', key, 't')
+  if not old or (string.byte(old, 1) or 0) <= tonumber(ARGV[20]) then
+    redis.call('HSET', key, 't', ARGV[16], 'tt', ARGV[3])
+  end
+end
+redis.call('PEXPIRE', key, ARGV[1])
+if KEYS[2] then append(KEYS[2], ARGV[1], ARGV[21], true, 22) end
+return 1
+"""
+)
+
+EVENTS = Script.of(
+    _APPEND
+    + """
+-- ARGV: time to live, how many are kept, events
+append(KEYS[1], ARGV[1], ARGV[2], false, 3)
+return 1
+"""
+)
+
+ACQUIRE = Script.of(
+    _COMMON
+    + """
+-- ARGV: cut digest, owner, milliseconds, milliseconds to keep ended leases, time to live
+local leases, time = list('l'), now()
+local kept = {}
+for cut, lease in pairs(leases) do
+  if lease[2] + tonumber(ARGV[4]) > time then kept[cut] = lease end
+end
+local lease = kept[ARGV[1]]
+local token = 1
+if lease then
+  if lease[3] == ARGV[2] then
+    token = lease[1]
+  elseif lease[2] > time then
+    return 0
+  else
+    token = lease[1] + 1
+  end
+end
+kept[ARGV[1]] = {token, time + tonumber(ARGV[3]), ARGV[2]}
+redis.call('HSET', KEYS[1], 'l', cmsgpack.pack(kept))
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[5]) end
+return token
+"""
+)
+
+MOVE_LEASE = Script.of(
+    _COMMON
+    + """
+-- ARGV: cut digest, token, milliseconds from now, time to live
+local leases = list('l')
+local lease = leases[ARGV[1]]
+if lease and lease[1] ~= tonumber(ARGV[2]) then return 0 end
+if not lease then
+  -- A failover may have lost it; nobody else has it.
+  lease = {tonumber(ARGV[2]), 0, ''}
+  leases[ARGV[1]] = lease
+end
+lease[2] = now() + tonumber(ARGV[3])
+redis.call('HSET', KEYS[1], 'l', cmsgpack.pack(leases))
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
+return 1
+"""
+)
+
+TOUCH = Script.of(
+    _COMMON
+    + """
+-- ARGV: session, time, time to live
+local row = list('x:' .. ARGV[1])
+if #row == 0 then return 0 end
+if tonumber(ARGV[2]) > row[2] then
+  row[2] = tonumber(ARGV[2])
+  redis.call('HSET', KEYS[1], 'x:' .. ARGV[1], cmsgpack.pack(row))
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+)
+
+SESSION = Script.of(
+    _COMMON
+    + """
+-- ARGV: session. Returns created, used, checkpoints as text, then archive ids; empty if unknown.
+local row, found = list('x:' .. ARGV[1]), {}
+for n = 1, #row do
+  found[n] = type(row[n]) == 'number' and string.format('%.17g', row[n]) or row[n]
+end
+return found
+"""
+)
+
+CONTENTS = Script.of(
+    _COMMON
+    + """
+-- ARGV: session. Returns its checkpoint ids, oldest first, and its clip sets.
+local index, clips, ids, sets = list('i'), list('k'), {}, {}
+for n = 1, #index, 4 do
+  if index[n + 3] == ARGV[1] then ids[#ids + 1] = index[n] end
+end
+for n = 1, #clips, 3 do
+  if clips[n + 2] == ARGV[1] then
+    sets[#sets + 1] = clips[n]
+    sets[#sets + 1] = clips[n + 1]
+    sets[#sets + 1] = redis.call('HGET', KEYS[1], 'k:' .. clips[n] .. clips[n + 1])
+  end
+end
+return {ids, sets, redis.call('HGET', KEYS[1], 't')}
+"""
+)
+
+FORGET = Script.of(
+    _COMMON
+    + """
+-- ARGV: session, limit or ''. Deletes it unless it was used since the limit.
+-- Returns 'unknown', 'used' and when, or 'gone' and its archive ids.
+local key, row = KEYS[1], list('x:' .. ARGV[1])
+if #row == 0 then return {'unknown'} end
+if ARGV[2] ~= '' and row[2] >= tonumber(ARGV[2]) then
+  return {'used', string.format('%.17g', row[2])}
+end
+local index, kept = list('i'), {}
+for n = 1, #index, 4 do
+  if index[n + 3] == ARGV[1] then
+    redis.call('HDEL', key, 'c:' .. index[n])
+  else
+    for m = n, n + 3 do kept[#kept + 1] = index[m] end
+  end
+end
+redis.call('HSET', key, 'i', cmsgpack.pack(kept))
+local clips, sets = list('k'), {}
+for n = 1, #clips, 3 do
+  if clips[n + 2] == ARGV[1] then
+    redis.call('HDEL', key, 'k:' .. clips[n] .. clips[n + 1])
+  else
+    for m = n, n + 2 do sets[#sets + 1] = clips[m] end
+  end
+end
+redis.call('HSET', key, 'k', cmsgpack.pack(sets))
+redis.call('HDEL', key, 'x:' .. ARGV[1])
+redis.call('HINCRBY', key, 'v', 1)
+local written = tonumber(redis.call('HGET', key, 'tt') or 0)
+if ARGV[2] ~= '' and written < tonumber(ARGV[2]) then redis.call('HDEL', key, 't', 'tt') end
+if redis.call('HINCRBY', key, 's', -1) <= 0 then
+  redis.call('HDEL', key, 's', 't', 'tt', 'i', 'k')
+end
+local gone = {'gone'}
+for n = 4, #row do gone[#gone + 1] = row[n] end
+return gone
+"""
+)
+
+ARCHIVE = Script.of("""
+-- KEYS: entries, references, blobs. ARGV: time to live, then position, address, data of each blob
+for n = 3, #KEYS do
+  local at = 2 + (n - 3) * 3
+  local position, address = ARGV[at], ARGV[at + 1]
+  local fresh = redis.call('SET', KEYS[n], ARGV[at + 2], 'NX', 'PX', ARGV[1])
+  if fresh then
+    -- What counted references to an expired copy says nothing any more.
+    redis.call('HDEL', KEYS[2], address)
+  else
+    redis.call('PEXPIRE', KEYS[n], ARGV[1])
+  end
+  if redis.call('HSETNX', KEYS[1], position, address) == 1 or fresh then
+    redis.call('HINCRBY', KEYS[2], address, 1)
+  end
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[2], ARGV[1])
+return 1
+""")
+
+DROP = Script.of("""
+-- KEYS: entries, references, blobs. ARGV: position and address of each blob
+for n = 3, #KEYS do
+  local at = 1 + (n - 3) * 2
+  if redis.call('HDEL', KEYS[1], ARGV[at]) == 1 then
+    if redis.call('HINCRBY', KEYS[2], ARGV[at + 1], -1) <= 0 then
+      redis.call('HDEL', KEYS[2], ARGV[at + 1])
+      redis.call('UNLINK', KEYS[n])
+    end
+  end
+end
+return 1
+""")

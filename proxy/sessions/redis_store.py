@@ -1,0 +1,401 @@
+"""Session state in Redis: one memory for many replicas.
+
+A lookup and a commit are one scripted call on one key each, so a reader sees the old state or
+the new one whatever dies when. Archived items are written before the commit that names them.
+The listing of all sessions stands elsewhere and may lag; it is repaired by scanning.
+"""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from proxy import codec
+from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
+from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
+from proxy.sessions import redis_scripts as scripts
+from proxy.sessions import state
+from proxy.sessions.redis_archive import RedisArchive
+from proxy.sessions.redis_client import Argument, RedisClient, Reply
+from proxy.sessions.redis_index import RedisIndex
+from proxy.sessions.redis_keys import Keys, data, items, text
+from proxy.sessions.sealing import Sealer
+from proxy.sessions.state import (
+    AnchorState,
+    Archived,
+    Change,
+    ClipSet,
+    Lease,
+    SessionRow,
+    Struggle,
+)
+from proxy.sessions.store_url import StoreUrl
+from proxy.telemetry import Event
+
+MAX_CUTS = 512
+"""Cuts of one anchor that are kept, the newest ones."""
+
+MAX_EVENTS = 2000
+"""Events kept of one session, the newest ones."""
+
+KEEP_LEASE_SECONDS = 3600.0
+"""How long an ended lease is remembered, to refuse whoever had it before."""
+
+SLACK_SECONDS = 86_400.0
+"""Keys live this much longer than sessions, which are deleted one by one when they are due."""
+
+MAX_ANCHORS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long things are kept, in seconds."""
+
+    session: float
+    archive: float
+
+
+class RedisStore:
+    """A `SessionStore` in Redis."""
+
+    def __init__(
+        self, url: StoreUrl, retention: Retention, *, prefix: str = "foldgate", sealer: Sealer
+    ) -> None:
+        """Use the servers at `url`; nothing is connected before a call."""
+        self._client = RedisClient(url)
+        self._keys = Keys(prefix)
+        self._sealer = sealer
+        self._retention = retention
+        self._life = int((retention.session + SLACK_SECONDS) * 1000)
+        self._archive = RedisArchive(self._client, self._keys, sealer, retention.archive)
+        self._index = RedisIndex(self._client, self._keys)
+        self._anchors: OrderedDict[str, bytes] = OrderedDict()
+
+    async def open(self) -> None:
+        """Make sure that the server answers.
+
+        Raises:
+            StoreUnavailable: when it does not.
+        """
+        await self._client.call("GET", self._keys.repaired)
+
+    async def find(
+        self, anchor: bytes, chain: Sequence[bytes], known: Collection[str] = ()
+    ) -> AnchorState:
+        """See `SessionStore.find`."""
+        width = len(chain[0]) if chain else 1
+        arguments: list[Argument] = [b"".join(chain), width, *known]
+        reply = items(await self._client.run(scripts.FIND, [self._keys.state(anchor)], arguments))
+        if len(reply) != 6:
+            raise StoreUnavailable("Redis: a lookup answered something else", "malformed_reply")
+        version, struggle, cuts, deepest, body, sets = reply
+        found = {data(cut): text(id_) for cut, id_ in _tuples(cuts, 2)}
+        clip_sets, damaged = self._clip_sets(anchor, sets)
+        state_ = AnchorState(
+            found,
+            clip_sets,
+            self._struggle(anchor, struggle),
+            corrupt=damaged,
+            version=int(data(version)),
+        )
+        wanted = text(deepest)
+        if not wanted:
+            return state_
+        checkpoint = self._checkpoint(anchor, wanted, body)
+        if checkpoint is not None:
+            return replace(state_, checkpoints={wanted: checkpoint})
+        return await self._without(anchor, chain, state_, _tuples(cuts, 2))
+
+    async def load_checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
+        """See `SessionStore.load_checkpoint`."""
+        body = await self._client.call("HGET", self._keys.state(anchor), f"c:{checkpoint_id}")
+        return self._checkpoint(anchor, checkpoint_id, body)
+
+    async def commit(self, change: Change) -> None:
+        """See `SessionStore.commit`."""
+        anchor, session = change.anchor, change.session
+        if change.archive:
+            await self._archive.write(anchor, session, change.archive_id, change.archive)
+        keys = [self._keys.state(anchor)]
+        lines: list[Argument] = [codec.dumps(e.to_json()) for e in change.events if e.session]
+        if lines:
+            keys.append(self._keys.events(anchor, session))
+        arguments: list[Argument] = [*self._commit_arguments(change), *lines]
+        if await self._client.run(scripts.COMMIT, keys, arguments) != 1:
+            raise LeaseLost("another process took the compaction over")
+        if session:
+            self._remember(session, anchor)
+            await self._index.note(session, anchor, change.time)
+
+    async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
+        """See `SessionStore.acquire_lease`."""
+        # The owner lets a call that is sent again after a lost reply find its own lease.
+        owner, keep = secrets.token_hex(8), int(KEEP_LEASE_SECONDS * 1000)
+        token = await self._client.run(
+            scripts.ACQUIRE,
+            [self._keys.state(anchor)],
+            [cut_digest, owner, int(seconds * 1000), keep, self._life],
+        )
+        return Lease(anchor, cut_digest, token) if isinstance(token, int) and token else None
+
+    async def renew_lease(self, lease: Lease, seconds: float) -> bool:
+        """See `SessionStore.renew_lease`."""
+        keys = [self._keys.state(lease.anchor)]
+        arguments: list[Argument] = [lease.cut_digest, lease.token]
+        arguments += [int(seconds * 1000), self._life]
+        return await self._client.run(scripts.MOVE_LEASE, keys, arguments) == 1
+
+    async def release_lease(self, lease: Lease) -> None:
+        """See `SessionStore.release_lease`."""
+        await self.renew_lease(lease, 0.0)
+
+    async def touch(self, anchor: bytes, session: str, time: float) -> None:
+        """See `SessionStore.touch`."""
+        keys = [self._keys.state(anchor)]
+        if await self._client.run(scripts.TOUCH, keys, [session, repr(time), self._life]) == 1:
+            await self._client.call("PEXPIRE", self._keys.events(anchor, session), self._life)
+            await self._index.note(session, anchor, time)
+
+    async def append_events(self, events: Sequence[Event]) -> None:
+        """See `SessionStore.append_events`."""
+        batches: dict[str, list[Argument]] = {}
+        for event in events:
+            if event.session:
+                anchor = event.anchor or await self._anchor_of(event.session)
+                key = self._keys.events(anchor, event.session)
+                batches.setdefault(key, []).append(codec.dumps(event.to_json()))
+        for key, lines in batches.items():
+            await self._client.run(scripts.EVENTS, [key], [self._life, MAX_EVENTS, *lines])
+
+    async def events(self, session: str) -> list[str]:
+        """See `SessionStore.events`."""
+        lines = []
+        for key in self._event_keys(session, await self._anchor_of(session)):
+            members = await self._client.call("ZRANGE", key, 0, -1)
+            lines += [data(member).partition(b" ")[2].decode() for member in items(members)]
+        return lines
+
+    async def archived(self, session: str, archive_id: str) -> list[Archived]:
+        """See `SessionStore.archived`."""
+        anchor = await self._anchor_of(session)
+        row = await self._row(anchor, session)
+        if row is None or archive_id not in row[1]:
+            return []
+        return await self._archive.read(anchor, session, archive_id)
+
+    async def sessions(self, limit: int = 100) -> list[SessionRow]:
+        """See `SessionStore.sessions`."""
+        rows = []
+        for session, anchor in await self._index.newest(limit):
+            found = await self._row(anchor, session)
+            if found is not None:
+                rows.append(found[0])
+        return sorted(rows, key=lambda row: -row.used)
+
+    async def delete_session(self, session: str) -> bool:
+        """See `SessionStore.delete_session`."""
+        anchor = await self._anchor_of(session)
+        known = await self._forget(session, anchor, "")
+        await self._client.pipeline([("UNLINK", key) for key in self._event_keys(session, anchor)])
+        return known
+
+    async def expire(self, now: float) -> int:
+        """See `SessionStore.expire`."""
+        await self._index.repair(self._sessions_of)
+        limit, gone = now - self._retention.session, 0
+        async for session, anchor in self._index.older_than(limit):
+            if await self._forget(session, anchor, repr(limit)):
+                gone += 1
+                await self._client.call("UNLINK", self._keys.events(anchor, session))
+        return gone
+
+    async def secret(self, name: str) -> bytes:
+        """See `SessionStore.secret`."""
+        return await self.adopt_secret(name, secrets.token_bytes(32))
+
+    async def adopt_secret(self, name: str, value: bytes) -> bytes:
+        """See `SessionStore.adopt_secret`."""
+        key = self._keys.secret(name)
+        await self._client.call("SET", key, value, "NX")
+        return data(await self._client.call("GET", key))
+
+    async def export(self, session: str) -> AsyncIterator[Change]:
+        """See `SessionStore.export`."""
+        anchor = await self._anchor_of(session)
+        row = await self._row(anchor, session)
+        if row is None:
+            return
+        yield Change(anchor, session, row[0].created)
+        for archive_id in row[1]:
+            archive = tuple(await self._archive.read(anchor, session, archive_id))
+            yield Change(anchor, session, row[0].created, archive=archive, archive_id=archive_id)
+        contents = items(
+            await self._client.run(scripts.CONTENTS, [self._keys.state(anchor)], [session])
+        )
+        for id_ in items(contents[0]):
+            checkpoint = await self.load_checkpoint(anchor, text(id_))
+            if checkpoint is not None:
+                yield Change(anchor, session, row[0].created, checkpoint)
+        sets = [part for d, c, body in _tuples(contents[1], 3) for part in (d, c, b"", body)]
+        for clips in self._clip_sets(anchor, sets)[0]:
+            yield Change(anchor, session, row[0].created, clip_set=replace(clips, session=session))
+        lines = [Event.from_json(codec.loads(line)) for line in await self.events(session)]
+        yield Change(
+            anchor,
+            session,
+            row[0].used,
+            struggle=self._struggle(anchor, contents[2]),
+            events=tuple(event for event in lines if event is not None),
+        )
+
+    async def close(self) -> None:
+        """See `SessionStore.close`."""
+        await self._client.close()
+
+    async def _without(
+        self,
+        anchor: bytes,
+        chain: Sequence[bytes],
+        found: AnchorState,
+        cuts: Iterator[Sequence[Reply]],
+    ) -> AnchorState:
+        """Find the deepest checkpoint that can be read when the first choice cannot."""
+        ids: dict[bytes, list[str]] = {}
+        order = [(data(cut), text(id_)) for cut, id_ in cuts]
+        for cut, id_ in reversed(order):
+            ids.setdefault(cut, []).append(id_)
+        unreadable, loaded = set[str](), dict[str, Checkpoint]()
+        for id_ in (i for digest in reversed(chain) for i in ids.get(digest, ())):
+            checkpoint = await self.load_checkpoint(anchor, id_)
+            if checkpoint is not None:
+                loaded[id_] = checkpoint
+                break
+            unreadable.add(id_)
+        readable = {cut: id_ for cut, id_ in order if id_ not in unreadable}
+        corrupt = found.corrupt + len(unreadable)
+        return replace(found, cuts=readable, checkpoints=loaded, corrupt=corrupt)
+
+    def _commit_arguments(self, change: Change) -> list[Argument]:
+        """Return what the commit script takes, in its order."""
+        anchor, lease = change.anchor, change.lease
+        arguments: list[Argument] = [self._life, change.session, repr(change.time)]
+        arguments += [lease.cut_digest, lease.token] if lease else ["", 0]
+        checkpoint = change.checkpoint
+        if checkpoint is None:
+            arguments += ["", "", 0, "", ""]
+        else:
+            body = self._sealer.seal(
+                state.dump_checkpoint(checkpoint), _context(anchor, checkpoint.id)
+            )
+            created = repr(checkpoint.created)
+            arguments += [checkpoint.id, checkpoint.cut_digest, created, checkpoint.session, body]
+        clips = change.clip_set
+        if clips is None:
+            arguments += ["", "", "", ""]
+        else:
+            context = _context(anchor, f"{clips.digest.hex()} {clips.checkpoint}")
+            packed = state.dump_clips(clips.clips)
+            sealed = self._sealer.seal(packed, context)
+            arguments += [clips.digest, clips.checkpoint, clips.session or "-", sealed]
+        struggle = change.struggle
+        arguments += ["", ""] if struggle is None else ["1", self._sealed(anchor, struggle)]
+        archive_id = change.archive_id if change.archive else ""
+        return [
+            *arguments, archive_id, MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, MAX_EVENTS
+        ]  # fmt: skip
+
+    def _checkpoint(self, anchor: bytes, id_: str, body: Reply) -> Checkpoint | None:
+        try:
+            if not isinstance(body, bytes) or self._sealer.version_of(body) > SCHEMA_VERSION:
+                return None
+            return state.load_checkpoint(self._sealer.open(body, _context(anchor, id_)))
+        except StateCorrupt:
+            return None
+
+    def _clip_sets(self, anchor: bytes, reply: Reply) -> tuple[list[ClipSet], int]:
+        sets, damaged = [], 0
+        for digest, checkpoint, session, body in _tuples(reply, 4):
+            context = _context(anchor, f"{data(digest).hex()} {text(checkpoint)}")
+            try:
+                if self._sealer.version_of(data(body)) > SCHEMA_VERSION:
+                    continue
+                clips = state.load_clips(self._sealer.open(data(body), context))
+            except StateCorrupt:
+                damaged += 1
+                continue
+            if clips is not None:
+                name = text(session).removeprefix("-")
+                sets.append(ClipSet(data(digest), text(checkpoint), name, clips))
+        return sets, damaged
+
+    def _sealed(self, anchor: bytes, struggle: Struggle) -> bytes:
+        packed = state.dump_struggle(struggle)
+        return self._sealer.seal(packed, _context(anchor, "struggle"))
+
+    def _struggle(self, anchor: bytes, body: Reply) -> Struggle:
+        try:
+            if not isinstance(body, bytes) or self._sealer.version_of(body) > SCHEMA_VERSION:
+                return Struggle()
+            return state.load_struggle(self._sealer.open(body, _context(anchor, "struggle")))
+        except StateCorrupt:
+            return Struggle()
+
+    async def _row(self, anchor: bytes, session: str) -> tuple[SessionRow, list[str]] | None:
+        if not anchor:
+            return None
+        reply = await self._client.run(scripts.SESSION, [self._keys.state(anchor)], [session])
+        row = [text(member) for member in items(reply)]
+        if len(row) < 3:
+            return None
+        created, used, checkpoints = (float(member) for member in row[:3])
+        return SessionRow(session, created, used, int(checkpoints)), row[3:]
+
+    async def _sessions_of(self, anchor: bytes) -> list[tuple[str, float]]:
+        fields = items(await self._client.call("HKEYS", self._keys.state(anchor)))
+        sessions = [text(f).removeprefix("x:") for f in fields if data(f).startswith(b"x:")]
+        rows = [await self._row(anchor, session) for session in sessions]
+        return [(row[0].id, row[0].used) for row in rows if row is not None]
+
+    async def _forget(self, session: str, anchor: bytes, limit: str) -> bool:
+        """Delete a session unless it was used since `limit`; False when there was none to go."""
+        answer = ["unknown"]
+        if anchor:
+            keys = [self._keys.state(anchor)]
+            reply = await self._client.run(scripts.FORGET, keys, [session, limit])
+            answer = [text(member) for member in items(reply)]
+        if answer[0] == "used":
+            await self._index.note(session, anchor, float(answer[1]))
+            return False
+        for archive_id in answer[1:]:
+            await self._archive.drop(anchor, session, archive_id)
+        await self._index.remove(session)
+        self._anchors.pop(session, None)
+        return answer[0] == "gone"
+
+    def _remember(self, session: str, anchor: bytes) -> None:
+        self._anchors[session] = anchor
+        if len(self._anchors) > MAX_ANCHORS:
+            self._anchors.popitem(last=False)
+
+    async def _anchor_of(self, session: str) -> bytes:
+        """Return the anchor of a session; empty when nothing is known of it."""
+        known = self._anchors.get(session)
+        if known is None:
+            known = await self._index.anchor_of(session)
+            if known:
+                self._remember(session, known)
+        return known
+
+    def _event_keys(self, session: str, anchor: bytes) -> list[str]:
+        keys = [self._keys.events(b"", session)]
+        return [*keys, self._keys.events(anchor, session)] if anchor else keys
+
+
+def _context(anchor: bytes, name: str) -> bytes:
+    # Binds an encrypted value to its place, so that it cannot be put elsewhere.
+    return anchor.hex().encode() + b":" + name.encode()
+
+
+def _tuples(reply: Reply, size: int) -> Iterator[Sequence[Reply]]:
+    members = items(reply)
+    return (members[n : n + size] for n in range(0, len(members) - size + 1, size))
