@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Coroutine
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ import typer
 from proxy.codec import JsonObject
 from proxy.errors import ProxyError
 from proxy.server.serve import CannotListen, serve
+from proxy.server.workers import Serving, WorkerFailed, supervise
 from proxy.settings import Settings, SettingsError, load_settings
 from proxy.settings.show import as_json, as_toml
 from proxy.telemetry import EventLog, EventSink, JsonLines, configure_log
@@ -56,6 +57,9 @@ def serve_command(
     port: Annotated[
         int | None, typer.Option(help="Port to listen on (8787); 0 picks a free one.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that serve the port (1); not on Windows.")
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where session state is kept: sqlite:///PATH.")
     ] = None,
@@ -68,10 +72,11 @@ def serve_command(
     ] = False,
 ) -> None:
     """Run the proxy until it is told to stop (SIGTERM or Ctrl-C)."""
-    overrides = _overrides(upstream, host, port, store, shadow)
+    overrides = _overrides(upstream, host, port, workers, store, shadow)
     settings = _load(config, overrides)
     configure_log(verbose=False)
-    lines = JsonLines(sys.stdout)
+    several = settings.server.workers > 1
+    lines = JsonLines(sys.stdout, shared=several)
     sink: EventSink = lines if json_lines else EventLog()
 
     def announce(line: JsonObject, text: str) -> None:
@@ -81,9 +86,15 @@ def serve_command(
             typer.echo(text)
             sys.stdout.flush()
 
+    def reload() -> Settings:
+        return load_settings(config, overrides)
+
     try:
-        _run(settings, sink, announce, lambda: load_settings(config, overrides))
-    except (SettingsError, CannotListen, ProxyError, OSError) as error:
+        if several:
+            supervise(settings, Serving(sink, announce, reload, _run))
+        else:
+            _run(serve(settings, sink, announce, reload))
+    except (SettingsError, CannotListen, WorkerFailed, ProxyError, OSError) as error:
         _fail(str(error))
 
 
@@ -99,13 +110,7 @@ def config_command(
     typer.echo(as_json(settings) if json_output else as_toml(settings))
 
 
-def _run(
-    settings: Settings,
-    sink: EventSink,
-    announce: Callable[[JsonObject, str], None],
-    reload: Callable[[], Settings],
-) -> None:
-    work = serve(settings, sink, announce, reload)
+def _run(work: Coroutine[None, None, None]) -> None:
     if sys.platform == "win32":
         asyncio.run(work)
         return
@@ -115,13 +120,20 @@ def _run(
 
 
 def _overrides(
-    upstream: str | None, host: str | None, port: int | None, store: str | None, shadow: bool
+    upstream: str | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    store: str | None,
+    shadow: bool,
 ) -> dict[str, JsonObject]:
     server: JsonObject = {}
     if host is not None:
         server["host"] = host
     if port is not None:
         server["port"] = port
+    if workers is not None:
+        server["workers"] = workers
     if shadow:
         server["shadow"] = True
     overrides: dict[str, JsonObject] = {"server": server} if server else {}

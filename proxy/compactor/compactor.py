@@ -21,13 +21,15 @@ from proxy.compaction.plan import (
     surely_quiet,
 )
 from proxy.compaction.policy import Window
+from proxy.compactor.entries import Found
 from proxy.compactor.flights import Flights
 from proxy.compactor.folding import Folder
-from proxy.compactor.memory import Found, SessionMemory
+from proxy.compactor.memory import SessionMemory
 from proxy.compactor.ports import Environment, Ratios, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
-from proxy.compactor.runs import CompactionRuns, Landed
+from proxy.compactor.runs import JOINED, CompactionRuns, Landed
+from proxy.compactor.turns import Turns
 from proxy.dialects.chat_completions import (
     DEFAULT_OUTPUT_FIELD,
     ChatCompletions,
@@ -48,7 +50,8 @@ from proxy.upstream.routes import Route
 SMALL_REQUEST_TOKENS = 512
 """A request this small fits any window, so it does not wait for the window to be known."""
 
-_MAX_STEPS = 4
+_MAX_JOINED = 2
+_MAX_STEPS = 4 + _MAX_JOINED
 
 
 class Compactor:
@@ -71,7 +74,9 @@ class Compactor:
         self._ratios = ratios
         self._environment = environment
         self._reporter = Reporter(sink, environment.now)
-        self._runs = CompactionRuns(dialect, memory, folder, windows, self._reporter, environment)
+        self._turns = Turns(
+            memory, CompactionRuns(dialect, memory, folder, windows, self._reporter, environment)
+        )
         self._flights: Flights[Landed] = Flights()
 
     async def handle(self, inbound: Inbound) -> Outcome:
@@ -117,6 +122,7 @@ class Compactor:
         window = await self._window(request)
         attempt = Attempt()
         landed: Landed | None = None
+        joined = 0
         for _ in range(_MAX_STEPS):
             found = await self._memory.find(request.parsed.transcript)
             decision = self._plan(request, window, found, attempt)
@@ -126,8 +132,12 @@ class Compactor:
                 self._reporter.started(decision, window, "", shadow=True)
                 return _shadow(request, decision.outlook)
             landed = await self._compact(request, window, decision, found)
+            if landed is JOINED and joined < _MAX_JOINED:
+                joined += 1
+                continue
+            outcome = "failed" if landed is JOINED else landed.outcome
             attempt = Attempt(
-                landed.outcome, landed.detail, attempt.by_budget or decision.reason == "budget"
+                outcome, landed.detail, attempt.by_budget or decision.reason == "budget"
             )
         raise AssertionError("a decision must come after the last attempt")
 
@@ -200,8 +210,9 @@ class Compactor:
         landed: Landed | None,
     ) -> Outcome:
         outlook = decision.outlook
+        reporter = self._reporter.of(request.parsed.transcript.anchor)
         if outlook.skipped:
-            self._reporter.report(
+            reporter.report(
                 COMPACTION_SKIPPED,
                 found.session,
                 reason=outlook.skipped,
@@ -245,7 +256,7 @@ class Compactor:
         items = request.parsed.transcript.items
         digest = items[-1].digest
         changed = [i for i, c in decision.clips.items() if found.clips.get(i) != c]
-        self._reporter.report(
+        self._reporter.of(request.parsed.transcript.anchor).report(
             CONTEXT_REDUCED,
             session,
             messages=len(changed),
@@ -270,7 +281,7 @@ class Compactor:
         # The key is the cut, so requests that differ only behind it share one summary.
         cut_digest = request.parsed.transcript.items[compact.cut.length - 1].digest
         work = self._flights.join(
-            cut_digest, lambda: self._runs.run(request, window, compact, found)
+            cut_digest, lambda: self._turns.run(request, window, compact, found)
         )
         return await (request.patience(work) if request.patience else work)
 

@@ -5,83 +5,76 @@ fatally. While the store is down, cached state still serves, and what could not 
 kept and stored later.
 """
 
-import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Literal
 
-from proxy.codec import JsonObject
 from proxy.compaction.checkpoint import Checkpoint
-from proxy.compaction.clip import Clipped
-from proxy.errors import StoreError
-from proxy.sessions.state import MAX_CLIP_SETS, AnchorState, Change, ClipSet, Struggle
+from proxy.compactor.breaker import RETRY_SECONDS
+from proxy.compactor.entries import NOTHING, Entry, Found, lost_checkpoint, with_change
+from proxy.compactor.storage import COMMIT_SECONDS, FAILED, StoreCalls
+from proxy.errors import LeaseLost
+from proxy.sessions.state import AnchorState, Change, ClipSet, Lease
 from proxy.sessions.store import SessionStore
-from proxy.telemetry import STORE_FAILED, Event, EventSink
+from proxy.telemetry import EventSink
 from proxy.transcript import Transcript
 
 FRESH_SECONDS = 30.0
-RETRY_SECONDS = 5.0
-"""After a failed read the store is asked again this soon."""
+PATIENCE_SECONDS = 2.0
+"""How long a request waits for the embedded store."""
 
-STORE_SECONDS = 2.0
+WORTHWHILE_SECONDS = 1.0
+"""How long a request waits for the store when a compaction depends on the answer."""
+
+LEASE_SECONDS = 10.0
 TOUCH_SECONDS = 3600.0
 MAX_ANCHORS = 2048
 MAX_PENDING = 256
-
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What is known about one request's prefix."""
-
-    checkpoint: Checkpoint | None
-    clips: Mapping[int, Clipped]
-    struggle: Struggle
-    session: str
-    """Session of the checkpoint or clips found; empty when there are none."""
-
-
-NOTHING = Found(None, {}, Struggle(), "")
-
-
-@dataclass(slots=True)
-class _Entry:
-    state: AnchorState
-    read_at: float
-    pending: int = 0
-
-    @property
-    def is_blank(self) -> bool:
-        """Nothing at all is known for the anchor."""
-        state = self.state
-        return not state.cuts and not state.clip_sets and state.struggle == NOTHING.struggle
 
 
 class SessionMemory:
     """Reads and writes session state for one process."""
 
-    def __init__(self, store: SessionStore, sink: EventSink, now: Callable[[], float]) -> None:
-        """Take the store, where to report its failures, and the clock (seconds since epoch)."""
+    def __init__(
+        self,
+        store: SessionStore,
+        sink: EventSink,
+        now: Callable[[], float],
+        *,
+        patience: float = PATIENCE_SECONDS,
+        shared: bool = False,
+    ) -> None:
+        """Take the store, where to report its failures, and the clock (seconds since epoch).
+
+        Args:
+            store: where state is kept.
+            sink: gets a `store_failed` event for every failure.
+            now: the clock.
+            patience: longest that a request waits for an answer, in seconds.
+            shared: whether other processes use the store too.
+        """
+        self.shared = shared
         self._store = store
-        self._sink = sink
         self._now = now
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._calls = StoreCalls(sink, now, patience)
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._pending: deque[Change] = deque()
+        self._committing = 0
         self._touched: OrderedDict[str, float] = OrderedDict()
-        self._down = False
+        self._touches: dict[str, bytes] = {}
 
     @property
     def store_down(self) -> bool:
         """Whether the last call to the store failed or something still waits to be stored."""
-        return self._down or bool(self._pending)
+        calls = self._calls
+        return calls.reads.is_open or calls.writes.is_open or bool(self._pending)
 
     @property
     def pending(self) -> int:
-        """How many changes wait to be stored."""
-        return len(self._pending)
+        """How many changes are not stored yet."""
+        return len(self._pending) + self._committing
 
     def knows_nothing_of(self, anchor: bytes) -> bool:
         """Tell whether nothing is stored for an anchor; False when the store must be asked."""
@@ -96,69 +89,123 @@ class SessionMemory:
         anchor = transcript.anchor
         entry = self._entries.get(anchor)
         if entry is None or self._is_stale(entry):
-            entry = await self._read(anchor, transcript, entry)
+            entry = await self._read(transcript, None)
         else:
             self._entries.move_to_end(anchor)
         if not entry.state.cuts and not entry.state.clip_sets:
             struggle = entry.state.struggle
             return NOTHING if struggle == NOTHING.struggle else replace(NOTHING, struggle=struggle)
-        return await self._match(entry, transcript)
+        found = await self._match(entry, transcript)
+        if found.session:
+            self._note_use(anchor, found.session)
+        return found
+
+    async def refresh(self, transcript: Transcript) -> Found:
+        """Ask the store whatever is remembered, since much depends on it; then as `find`."""
+        entry = self._entries.get(transcript.anchor)
+        if entry is None or not entry.pending:
+            await self._read(transcript, WORTHWHILE_SECONDS)
+        return await self.find(transcript)
 
     async def checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         """Return one checkpoint of an anchor by id."""
         entry = self._entries.get(anchor)
         if entry is None:
             return None
-        return await self._load(entry, checkpoint_id)
+        return await self._load(anchor, entry, checkpoint_id)
 
     async def commit(self, change: Change) -> None:
-        """Remember a change at once and store it; when the store fails it is stored later."""
+        """Store a change and use it from then on; when the store fails it is stored later.
+
+        Raises:
+            LeaseLost: when somebody else made the compaction; nothing is kept of the change.
+        """
         entry = self._entry(change.anchor)
-        entry.state = _with(entry.state, change)
-        if self._pending:
-            self._postpone(change, entry)
-            return
         # Until it is stored, what this process knows is newer than what the store says.
         entry.pending += 1
-        stored = False
-        try:
-            stored = await self._try("commit", lambda: self._store.commit(change)) is not False
-        finally:
-            entry.pending -= 1
-            if not stored:
-                # Also when the caller was cancelled: the state is in use already.
-                self._postpone(change, entry)
+        entry.changed += 1
+        if self._must_follow(change) or not self._calls.writes.allows():
+            entry.state = with_change(entry.state, change)
+            self._postpone(change)
+            return
+        # Goes on when the caller leaves: others may have seen that it was made.
+        task = self._calls.start(self._commit(change, entry))
+        if await self._calls.within(task, WORTHWHILE_SECONDS):
+            task.result()
+        else:
+            entry.state = with_change(entry.state, change)
+
+    async def acquire(self, anchor: bytes, cut_digest: bytes) -> Lease | Literal["held", "down"]:
+        """Take the right to make a compaction, unless another process has it."""
+        late = False
+
+        async def take() -> Lease | None:
+            taken = await self._store.acquire_lease(anchor, cut_digest, LEASE_SECONDS)
+            if taken is not None and late:
+                # Nobody waits for it any more, and others should not.
+                self.release(taken)
+            return taken
+
+        lease = await self._calls.ask(self._calls.writes, "lease", take)
+        late = lease is FAILED
+        if lease is FAILED:
+            return "down"
+        return lease or "held"
+
+    async def renew(self, lease: Lease) -> None:
+        """Keep a lease; when that fails somebody else may take it over, and the commit tells."""
+        await self._calls.ask(
+            self._calls.writes,
+            "lease",
+            lambda: self._store.renew_lease(lease, LEASE_SECONDS),
+            WORTHWHILE_SECONDS,
+        )
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back, without waiting."""
+        release = partial(self._store.release_lease, lease)
+        _ = self._calls.start(self._calls.ask(self._calls.writes, "lease", release))
 
     async def flush(self) -> None:
         """Store what could not be stored before; called from time to time."""
-        while self._pending:
-            change = self._pending[0]
-            if await self._try("commit", partial(self._store.commit, change)) is False:
+        stuck = set[bytes]()
+        for change in list(self._pending):
+            # One that is refused for itself must not keep the others waiting, but changes of one
+            # anchor stay in order.
+            if change.anchor in stuck or not await self._store_late(change):
+                stuck.add(change.anchor)
+            if self._calls.silent:
                 return
-            if self._pending and self._pending[0] is change:
-                self._settled(self._pending.popleft())
 
-    async def touch(self, session: str) -> None:
-        """Note that a session was used; reaches the store at most once an hour."""
+    async def close(self) -> None:
+        """Finish what is under way and store what waits."""
+        await self._calls.settle()
+        await self.flush()
+
+    async def note_uses(self) -> None:
+        """Tell the store which sessions were used; called from time to time."""
+        while self._touches:
+            session, anchor = self._touches.popitem()
+            touch = partial(self._store.touch, anchor, session, self._now())
+            if await self._calls.ask(self._calls.writes, "touch", touch, 1.0) is FAILED:
+                self._touched.pop(session, None)
+
+    def _note_use(self, anchor: bytes, session: str) -> None:
         now = self._now()
         if self._touched.get(session, 0.0) + TOUCH_SECONDS > now:
             return
         self._touched[session] = now
+        self._touches[session] = anchor
         if len(self._touched) > MAX_ANCHORS:
             self._touched.popitem(last=False)
-        await self._try("touch", lambda: self._store.touch(session, now))
 
-    def needs_touch(self, session: str) -> bool:
-        """Tell whether `touch` would reach the store."""
-        return self._touched.get(session, 0.0) + TOUCH_SECONDS <= self._now()
-
-    def _is_stale(self, entry: _Entry) -> bool:
+    def _is_stale(self, entry: Entry) -> bool:
         return entry.pending == 0 and entry.read_at + FRESH_SECONDS <= self._now()
 
-    def _entry(self, anchor: bytes) -> _Entry:
+    def _entry(self, anchor: bytes) -> Entry:
         entry = self._entries.get(anchor)
         if entry is None:
-            entry = self._entries[anchor] = _Entry(AnchorState(), self._now())
+            entry = self._entries[anchor] = Entry(AnchorState(), self._now())
             self._evict()
         self._entries.move_to_end(anchor)
         return entry
@@ -169,33 +216,51 @@ class SessionMemory:
             if not self._entries[anchor].pending:
                 del self._entries[anchor]
 
-    async def _read(self, anchor: bytes, transcript: Transcript, old: _Entry | None) -> _Entry:
+    async def _read(self, transcript: Transcript, patience: float | None) -> Entry:
+        """Return the entry of an anchor, read anew if the store answers in time."""
+        anchor = transcript.anchor
+        old = self._entries.get(anchor)
+        known = tuple(old.state.checkpoints) if old is not None else ()
         chain = [item.digest for item in transcript.items[:-1]]
-        before = old.state if old is not None else None
-        state = await self._try("find", lambda: self._store.find(anchor, chain))
-        entry = self._entries.get(anchor)
-        if entry is not None and (entry.state is not before or entry.pending):
-            # Something was committed or read meanwhile: newer than what the store had to say.
-            return entry
+        changed = old.changed if old is not None else 0
+
+        async def read() -> None:
+            state = await self._store.find(anchor, chain, known)
+            self._take(transcript, changed, state)
+
+        answer = await self._calls.ask(self._calls.reads, "find", read, patience)
         entry = self._entry(anchor)
-        entry.read_at = self._now()
-        if isinstance(state, AnchorState):
-            if state.corrupt:
-                self._report("find", "corrupt_values", count=state.corrupt)
-            loaded = {**entry.state.checkpoints, **state.checkpoints} if old else state.checkpoints
-            known = {i: c for i, c in loaded.items() if i in state.cuts.values()}
-            entry.state = replace(state, checkpoints=known)
-        else:
-            entry.read_at -= FRESH_SECONDS - RETRY_SECONDS
+        if answer is FAILED and (old is None or self._is_stale(entry)):
+            # What is known has to do; a late answer is taken when it comes.
+            entry.read_at = self._now() - FRESH_SECONDS + RETRY_SECONDS
         return entry
 
-    async def _match(self, entry: _Entry, transcript: Transcript) -> Found:
+    def _take(self, transcript: Transcript, changed: int, state: AnchorState) -> None:
+        """Remember what the store said, unless this process knows better by now."""
+        entry = self._entry(transcript.anchor)
+        if entry.pending or entry.changed != changed:
+            return
+        entry.read_at = self._now()
+        if state.corrupt:
+            self._calls.report("find", "corrupt_values", count=state.corrupt)
+        lost = lost_checkpoint(entry.state, state, transcript)
+        loaded = {**entry.state.checkpoints, **state.checkpoints}
+        known = {i: c for i, c in loaded.items() if i in state.cuts.values()}
+        entry.state = replace(state, checkpoints=known)
+        if lost is not None:
+            # A failover or a restart without a log lost what we use; it is stored again.
+            self._calls.report("find", "lost_checkpoint")
+            change = Change(transcript.anchor, lost.session, self._now(), lost)
+            entry.state = with_change(entry.state, change)
+            _ = self._calls.start(self.commit(change))
+
+    async def _match(self, entry: Entry, transcript: Transcript) -> Found:
         state, items = entry.state, transcript.items
         checkpoint = None
         for item in reversed(items[:-1]):
             found = state.cuts.get(item.digest)
             if found is not None:
-                checkpoint = await self._load(entry, found)
+                checkpoint = await self._load(transcript.anchor, entry, found)
                 if checkpoint is not None:
                     break
         in_force = checkpoint.id if checkpoint else ""
@@ -206,61 +271,71 @@ class SessionMemory:
         session = checkpoint.session if checkpoint else clip_set.session if clip_set else ""
         return Found(checkpoint, clip_set.clips if clip_set else {}, state.struggle, session)
 
-    async def _load(self, entry: _Entry, checkpoint_id: str) -> Checkpoint | None:
+    async def _load(self, anchor: bytes, entry: Entry, checkpoint_id: str) -> Checkpoint | None:
         known = entry.state.checkpoints.get(checkpoint_id)
         if known is not None:
             return known
-        loaded = await self._try("load", lambda: self._store.load_checkpoint(checkpoint_id))
+        load = partial(self._store.load_checkpoint, anchor, checkpoint_id)
+        loaded = await self._calls.ask(self._calls.reads, "load", load)
         if not isinstance(loaded, Checkpoint):
             return None
         checkpoints = {**entry.state.checkpoints, checkpoint_id: loaded}
         entry.state = replace(entry.state, checkpoints=checkpoints)
         return loaded
 
-    def _postpone(self, change: Change, entry: _Entry) -> None:
+    async def _commit(self, change: Change, entry: Entry) -> None:
+        self._committing += 1
+        commit = partial(self._store.commit, change)
+        try:
+            stored = await self._calls.attempt(self._calls.writes, "commit", commit, COMMIT_SECONDS)
+        except LeaseLost:
+            self._settled(change)
+            self._forget(change)
+            raise
+        finally:
+            self._committing -= 1
+        entry.state = with_change(entry.state, change)
+        if stored is FAILED:
+            self._postpone(change)
+        else:
+            self._settled(change)
+
+    def _must_follow(self, change: Change) -> bool:
+        return any(waiting.anchor == change.anchor for waiting in self._pending)
+
+    async def _store_late(self, change: Change) -> bool:
+        commit = partial(self._store.commit, change)
+        try:
+            stored = await self._calls.attempt(self._calls.writes, "commit", commit, COMMIT_SECONDS)
+        except LeaseLost:
+            self._forget(change)
+            stored = None
+        if stored is FAILED:
+            return False
+        if change in self._pending:
+            self._pending.remove(change)
+            self._settled(change)
+        return True
+
+    def _postpone(self, change: Change) -> None:
         self._pending.append(change)
-        entry.pending += 1
         if len(self._pending) > MAX_PENDING:
             self._settled(self._pending.popleft())
-            self._report("commit", "pending_overflow", count=1)
+            self._calls.report("commit", "pending_overflow", count=1)
 
     def _settled(self, change: Change) -> None:
         entry = self._entries.get(change.anchor)
         if entry is not None:
             entry.pending = max(0, entry.pending - 1)
 
-    async def _try(self, what: str, call: Callable[[], Awaitable[_T]]) -> _T | bool:
-        try:
-            async with asyncio.timeout(STORE_SECONDS):
-                result = await call()
-        except (StoreError, TimeoutError) as error:
-            self._report(what, "timeout" if isinstance(error, TimeoutError) else "unavailable")
-            self._down = True
-            return False
-        self._down = False
-        return result
-
-    def _report(self, operation: str, reason: str, count: int = 1) -> None:
-        fields: JsonObject = {"operation": operation, "reason": reason, "count": count}
-        self._sink.emit(Event(STORE_FAILED, self._now(), "", fields))
-
-
-def _with(state: AnchorState, change: Change) -> AnchorState:
-    cuts, checkpoints = dict(state.cuts), dict(state.checkpoints)
-    if change.checkpoint is not None:
-        cuts[change.checkpoint.cut_digest] = change.checkpoint.id
-        checkpoints[change.checkpoint.id] = change.checkpoint
-    clip_sets = list(state.clip_sets)
-    if change.clip_set is not None:
-        new = change.clip_set
-        clip_sets = [
-            s for s in clip_sets if (s.digest, s.checkpoint) != (new.digest, new.checkpoint)
-        ]
-        clip_sets = [*clip_sets, new][-MAX_CLIP_SETS:]
-    return replace(
-        state,
-        cuts=cuts,
-        checkpoints=checkpoints,
-        clip_sets=clip_sets,
-        struggle=change.struggle or state.struggle,
-    )
+    def _forget(self, change: Change) -> None:
+        """Let go of a change that another process's has taken the place of."""
+        entry = self._entries.get(change.anchor)
+        if entry is None:
+            return
+        entry.read_at = 0.0
+        if change.checkpoint is not None:
+            id_ = change.checkpoint.id
+            cuts = {cut: known for cut, known in entry.state.cuts.items() if known != id_}
+            checkpoints = {k: c for k, c in entry.state.checkpoints.items() if k != id_}
+            entry.state = replace(entry.state, cuts=cuts, checkpoints=checkpoints)

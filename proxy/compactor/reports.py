@@ -14,10 +14,15 @@ Scalar = bool | int | float | str | None
 class Reporter:
     """Emits the compactor's events."""
 
-    def __init__(self, sink: EventSink, now: Callable[[], float]) -> None:
-        """Take the sink and the clock (seconds since the epoch)."""
+    def __init__(self, sink: EventSink, now: Callable[[], float], anchor: bytes = b"") -> None:
+        """Take the sink, the clock (seconds since the epoch) and whose events they are."""
         self._sink = sink
         self._now = now
+        self._anchor = anchor
+
+    def of(self, anchor: bytes) -> "Reporter":
+        """Return a reporter for one conversation."""
+        return Reporter(self._sink, self._now, anchor)
 
     def started(
         self, compact: Compact, window: Window, session: str, *, shadow: bool = False
@@ -54,4 +59,4 @@ class Reporter:
 
     def report(self, type_: str, session: str, **fields: Scalar) -> None:
         members: JsonObject = dict(fields)
-        self._sink.emit(Event(type_, self._now(), session, members))
+        self._sink.emit(Event(type_, self._now(), session, members, self._anchor))

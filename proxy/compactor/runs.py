@@ -7,14 +7,15 @@ from proxy.compaction.checkpoint import Checkpoint
 from proxy.compaction.choice import gains
 from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Window
+from proxy.compactor.entries import Found
 from proxy.compactor.folding import Folder, FoldJob
-from proxy.compactor.memory import Found, SessionMemory
+from proxy.compactor.memory import SessionMemory
 from proxy.compactor.ports import Environment, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import PreparedRequest
 from proxy.dialects.chat_completions import ChatCompletions
-from proxy.errors import SummaryFailed
-from proxy.sessions.state import COOL_AFTER_FAILURES, Archived, Change, Struggle
+from proxy.errors import LeaseLost, SummaryFailed
+from proxy.sessions.state import COOL_AFTER_FAILURES, Archived, Change, Lease, Struggle
 from proxy.telemetry import COMPACTION_FAILED, COMPACTION_SKIPPED
 
 COOL_SECONDS = 30.0
@@ -28,6 +29,10 @@ class Landed:
     outcome: str
     detail: str = ""
     checkpoint: Checkpoint | None = None
+
+
+JOINED = Landed("joined", "busy")
+"""Another process changed the state meanwhile."""
 
 
 class CompactionRuns:
@@ -51,14 +56,34 @@ class CompactionRuns:
         self._environment = environment
 
     async def run(
-        self, request: PreparedRequest, window: Window, compact: Compact, found: Found
+        self,
+        request: PreparedRequest,
+        window: Window,
+        compact: Compact,
+        found: Found,
+        *,
+        lease: Lease | None = None,
+        summarise: bool = True,
     ) -> Landed:
+        """Make one compaction and store it.
+
+        Args:
+            request: the request that needs it.
+            window: the window of its model.
+            compact: where to cut.
+            found: the state until now.
+            lease: the right to make it; without one nobody else is known to be at it.
+            summarise: False makes an extract instead, when the rules allow one.
+        """
+        if not summarise:
+            compact = replace(compact, extractive_only=True)
         session = found.session or self._environment.new_id()
-        self._reporter.started(compact, window, session)
+        anchor = request.parsed.transcript.anchor
+        reporter = self._reporter.of(anchor)
+        reporter.started(compact, window, session)
         summary_window = window
         if request.handling.summary_route is not request.handling.route:
             summary_window = await self._windows.window(request.handling.summary_route)
-        anchor = request.parsed.transcript.anchor
         job = FoldJob(
             request.parsed.transcript,
             compact,
@@ -73,31 +98,31 @@ class CompactionRuns:
         try:
             folded = await self._folder.fold(job)
         except asyncio.CancelledError:
-            self._reporter.report(COMPACTION_FAILED, session, reason="cancelled", detail="")
+            reporter.report(COMPACTION_FAILED, session, reason="cancelled", detail="")
             raise
         except SummaryFailed as error:
-            self._reporter.report(
-                COMPACTION_FAILED, session, reason=error.reason, detail=error.detail
-            )
+            reporter.report(COMPACTION_FAILED, session, reason=error.reason, detail=error.detail)
             struggle = self._after(found.struggle, compact)
             await self._note_attempt(request, compact, found, struggle)
             return Landed("failed", error.reason)
         checkpoint = folded.checkpoint
         if folded.failure and folded.failure != "cooldown":
-            self._reporter.report(
-                COMPACTION_FAILED, session, reason=folded.failure, detail=folded.detail
-            )
+            reporter.report(COMPACTION_FAILED, session, reason=folded.failure, detail=folded.detail)
         fit = compact.limits.fit
         if compact.reason != "budget" and not gains(
             checkpoint.tokens_before, checkpoint.tokens_after, fit
         ):
-            self._reporter.report(
-                COMPACTION_SKIPPED, session, reason="no_gain", rule=compact.reason
-            )
+            reporter.report(COMPACTION_SKIPPED, session, reason="no_gain", rule=compact.reason)
             await self._note_attempt(request, compact, found, found.struggle)
             return Landed("skipped", "no_gain")
-        await self._store_checkpoint(request, compact, found, checkpoint, bool(folded.failure))
-        self._reporter.completed(checkpoint, compact)
+        try:
+            await self._store_checkpoint(
+                request, compact, found, checkpoint, lease, summary_failed=bool(folded.failure)
+            )
+        except LeaseLost:
+            reporter.report(COMPACTION_FAILED, session, reason="taken_over", detail="")
+            return JOINED
+        reporter.completed(checkpoint, compact)
         return Landed("completed", folded.failure, checkpoint)
 
     async def _written_by_a_model(
@@ -114,6 +139,8 @@ class CompactionRuns:
         compact: Compact,
         found: Found,
         checkpoint: Checkpoint,
+        lease: Lease | None,
+        *,
         summary_failed: bool,
     ) -> None:
         transcript = request.parsed.transcript
@@ -136,6 +163,7 @@ class CompactionRuns:
                 struggle=struggle if struggle != found.struggle else None,
                 archive=archive,
                 archive_id=checkpoint.id,
+                lease=lease,
             )
         )
 

@@ -5,35 +5,34 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from aiohttp import web
 
 from proxy.compaction import fingerprint, measure
 from proxy.compactor.compactor import Compactor
 from proxy.compactor.folding import Folder
-from proxy.compactor.memory import SessionMemory
+from proxy.compactor.memory import PATIENCE_SECONDS, SessionMemory
 from proxy.compactor.ports import Environment
 from proxy.dialects.chat_completions import Annotators, ChatCompletions
 from proxy.dialects.memo import PrefixMemo
-from proxy.errors import StoreError
+from proxy.errors import StoreError, StoreUnavailable
 from proxy.server.events import StoredEvents
 from proxy.server.gate import Gate
 from proxy.server.handlers import Gateway
 from proxy.server.relay import Relayed
+from proxy.server.stores import OpenableStore, is_shared, make_store
 from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy, is_loopback
-from proxy.sessions.sqlite_store import SqliteStore
-from proxy.settings import Settings
+from proxy.settings import Settings, SettingsError
 from proxy.telemetry import EventSink, Fanout, log
 from proxy.upstream.client import TransportOptions, UpstreamClient
 from proxy.upstream.ratios import Ratios
 from proxy.upstream.summarizer import SummaryTimes, UpstreamSummarizer
 from proxy.upstream.windows import WindowProbe
 
-FLUSH_SECONDS = 5.0
+FLUSH_SECONDS = 1.0
+NOTE_SECONDS = 30.0
 EXPIRE_SECONDS = 3600.0
-DAY_SECONDS = 86_400.0
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
 WINDOWS: web.AppKey[WindowProbe] = web.AppKey("windows", WindowProbe)
@@ -43,7 +42,7 @@ WINDOWS: web.AppKey[WindowProbe] = web.AppKey("windows", WindowProbe)
 class Parts:
     """What lives as long as the application."""
 
-    store: SqliteStore
+    store: OpenableStore
     client: UpstreamClient
     events: StoredEvents
     memory: SessionMemory
@@ -89,15 +88,8 @@ async def _strip_added_headers(_: web.Request, response: web.StreamResponse) -> 
 
 
 async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
-    store = SqliteStore(
-        Path(settings.store.url.removeprefix("sqlite:///")),
-        retention_seconds=settings.store.session_days * DAY_SECONDS,
-        archive_bytes=settings.store.archive_bytes,
-    )
-    try:
-        await store.open()
-    except StoreError as error:
-        raise type(error)(f"{settings.store.url}: {error}; see --store (store.url)") from None
+    store = make_store(settings.store)
+    tenancy = await _tenancy(settings, store)
     events = StoredEvents(store)
     sinks = Fanout((sink, events))
     upstream, compaction = settings.upstream, settings.compaction
@@ -107,7 +99,14 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         )
     )
     environment = Environment(time.time, lambda: secrets.token_hex(8))
-    memory = SessionMemory(store, sinks, time.time)
+    shared = is_shared(settings.store)
+    memory = SessionMemory(
+        store,
+        sinks,
+        time.time,
+        patience=settings.store.timeout_ms / 1000 if shared else PATIENCE_SECONDS,
+        shared=shared or settings.server.workers > 1,
+    )
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
     ratios = Ratios()
     compactor = Compactor(
@@ -130,30 +129,53 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         environment,
     )
     tasks = Tasks()
-    tenancy = await _tenancy(settings, store)
-    gateway = Gateway(gate, client, compactor, memory, tenancy, tasks, ratios)
+    gateway = Gateway(gate, client, compactor, memory, tenancy, ratios)
     return Parts(store, client, events, memory, windows, compactor, tasks, gateway)
 
 
-async def _tenancy(settings: Settings, store: SqliteStore) -> Tenancy:
+async def _tenancy(settings: Settings, store: OpenableStore) -> Tenancy:
+    """Open the store, and find the key that tells tenants apart."""
     tenancy = settings.tenancy
-    source = tenancy.source
+    source, key = tenancy.source, tenancy.key_bytes()
     if source == "auto":
         source = "fixed" if is_loopback(settings.server.host) else "credential"
-    if tenancy.key is not None:
-        key = tenancy.key.get_secret_value().encode()
-    else:
-        key = await store.secret("tenancy")
+    shared = is_shared(settings.store)
+    if shared and key is None and source != "fixed":
+        raise SettingsError(
+            "tenancy.key: must be set for a store that is shared, the same for all replicas; "
+            "make one with `openssl rand -hex 32` and set FOLDGATE_TENANCY__KEY=hex:…"
+        )
+    where = settings.store.shown_url
+    try:
+        await store.open()
+        if key is None:
+            key = await store.secret("tenancy")
+    except StoreUnavailable as error:
+        if not shared:
+            raise StoreUnavailable(f"{where}: {error}; see --store (store.url)") from None
+        if key is None:
+            raise StoreUnavailable(
+                f"{where}: {error}; see --store (store.url), or set tenancy.key to start without"
+            ) from None
+        # A fleet must be able to start while its store is away.
+        log().warning("store_unavailable", store=where, reason=error.reason)
+    except StoreError as error:
+        raise type(error)(f"{where}: {error}; see --store (store.url)") from None
     return Tenancy(source, key, tenancy.header, tenancy.trusted_proxies)
 
 
 async def _housekeeping(parts: Parts) -> None:
-    expire_at = 0.0
+    expire_at = note_at = 0.0
     while True:
-        await parts.memory.flush()
+        if parts.memory.pending:
+            await parts.memory.flush()
         await parts.events.flush()
-        if time.monotonic() >= expire_at:
-            expire_at = time.monotonic() + EXPIRE_SECONDS
+        now = time.monotonic()
+        if now >= note_at:
+            note_at = now + NOTE_SECONDS
+            await parts.memory.note_uses()
+        if now >= expire_at:
+            expire_at = now + EXPIRE_SECONDS
             try:
                 await parts.store.expire(time.time())
             except StoreError as error:
@@ -165,7 +187,8 @@ async def _close(parts: Parts) -> None:
     await parts.tasks.close()
     await parts.compactor.close()
     await parts.windows.close()
-    await parts.memory.flush()
+    await parts.memory.note_uses()
+    await parts.memory.close()
     await parts.events.flush()
     await parts.client.close()
     await parts.store.close()

@@ -15,7 +15,6 @@ from proxy.server import error_responses, health
 from proxy.server.bodies import Body, read_body, stream_body
 from proxy.server.gate import Gate
 from proxy.server.relay import EarlyStream, Tap, relay
-from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import request_headers
@@ -38,7 +37,6 @@ class Gateway:
         compactor: Compactor,
         memory: SessionMemory,
         tenancy: Tenancy,
-        tasks: Tasks,
         ratios: Ratios,
     ) -> None:
         """Take the parts; `gate` is replaced on a reload."""
@@ -50,7 +48,6 @@ class Gateway:
         self._compactor = compactor
         self._memory = memory
         self._tenancy = tenancy
-        self._tasks = tasks
         self._ratios = ratios
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -169,8 +166,6 @@ class Gateway:
             headers = headers.copy()
             headers["Accept-Encoding"] = "identity"
         url = route.base.resolve(_target(request))
-        if outcome.session and self._memory.needs_touch(outcome.session):
-            self._tasks.start(self._memory.touch(outcome.session))
         try:
             async with self._client.send("POST", url, headers, sent) as reply:
                 tap = self._tap(outcome, route) if reply.status == 200 else None

@@ -24,6 +24,7 @@ _GEN2_THRESHOLD = 100
 _FIXED = (
     "server.host",
     "server.port",
+    "server.workers",
     "server.memo_bytes",
     "store",
     "tenancy",
@@ -37,6 +38,8 @@ _FIXED = (
     "compaction.concurrency",
 )
 """Settings and sections that are built in at the start; a reload cannot change them."""
+Announce = Callable[[JsonObject, str], None]
+"""Takes the ready line as JSON and as text."""
 _SHUTDOWN_SECONDS = 0.5
 """Only for what the drain did not wait for any longer; aiohttp's own is a minute."""
 
@@ -48,8 +51,9 @@ class CannotListen(Exception):
 async def serve(
     settings: Settings,
     sink: EventSink,
-    announce: Callable[[JsonObject, str], None],
+    announce: Announce,
     reload: Callable[[], Settings],
+    shared_port: int | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
@@ -58,6 +62,7 @@ async def serve(
         sink: where events go.
         announce: called once when ready, with the line as JSON and as text.
         reload: reads the settings again, for SIGHUP.
+        shared_port: port to share with other processes, instead of one of the settings' own.
 
     Raises:
         CannotListen: when the port is taken or the address is not ours.
@@ -67,7 +72,7 @@ async def serve(
     runner = make_runner(app)
     await runner.setup()
     try:
-        port = await _listen(runner, settings)
+        port = await _listen(runner, settings, shared_port)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         gateway = app[GATEWAY]
@@ -100,17 +105,27 @@ def make_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-async def _listen(runner: web.AppRunner, settings: Settings) -> int:
-    host, port = settings.server.host, settings.server.port
-    site = web.TCPSite(runner, host, port, backlog=1024)
+def cannot_listen(settings: Settings, error: OSError) -> CannotListen:
+    """Return what to say when the address of the settings could not be bound."""
+    reason = error.strerror or type(error).__name__
+    return CannotListen(
+        f"cannot listen on {settings.server.host}:{settings.server.port} ({reason}): choose "
+        "another --port (0 picks a free one) or --host"
+    )
+
+
+async def _listen(runner: web.AppRunner, settings: Settings, shared_port: int | None) -> int:
+    site = web.TCPSite(
+        runner,
+        settings.server.host,
+        settings.server.port if shared_port is None else shared_port,
+        backlog=1024,
+        reuse_port=None if shared_port is None else True,
+    )
     try:
         await site.start()
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise CannotListen(
-            f"cannot listen on {host}:{port} ({reason}): choose another --port "
-            "(0 picks a free one) or --host"
-        ) from None
+        raise cannot_listen(settings, error) from None
     address = runner.addresses[0]
     return int(address[1])
 
@@ -128,15 +143,19 @@ async def _ready(app: web.Application, settings: Settings, port: int) -> tuple[J
         "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "url": url,
         "upstream": gate.base.url,
-        "store": settings.store.url,
+        "store": settings.store.shown_url,
         "window": window.tokens,
         "window_source": window.source,
         "shadow": settings.server.shadow,
     }
+    workers = ""
+    if settings.server.workers > 1:
+        line["workers"] = settings.server.workers
+        workers = f"{settings.server.workers} workers, "
     shadow = ", shadow: nothing is changed" if settings.server.shadow else ""
     text = (
         f"foldgate listening on {url} -> {gate.base.url} "
-        f"(store {settings.store.url}, window {_describe(window)}{shadow})"
+        f"({workers}store {settings.store.shown_url}, window {_describe(window)}{shadow})"
     )
     return line, text
 
@@ -158,6 +177,17 @@ def _reload(gateway: Gateway, reload: Callable[[], Settings]) -> None:
         log().warning("reload_needs_restart", settings=", ".join(fixed))
     gateway.gate = gate
     log().info("reloaded")
+
+
+def keep_fixed(old: Settings, new: Settings) -> Settings:
+    """Return `new`, but with everything of `old` that a reload cannot change."""
+    for name in _FIXED:
+        section, _, key = name.partition(".")
+        value = getattr(old, section)
+        if key:
+            value = getattr(new, section).model_copy(update={key: getattr(value, key)})
+        new = new.model_copy(update={section: value})
+    return new
 
 
 def _value(settings: Settings, name: str) -> object:

@@ -1,5 +1,6 @@
 """The tables of the SQLite store, how they are brought up to date, and how a change is written."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ _MIGRATIONS = (
     """
     CREATE TABLE leases (
         anchor BLOB NOT NULL, cut_digest BLOB NOT NULL, token INTEGER NOT NULL, until REAL NOT NULL,
-        PRIMARY KEY (anchor, cut_digest)
+        process INTEGER NOT NULL, PRIMARY KEY (anchor, cut_digest)
     );
     CREATE TABLE versions (anchor BLOB PRIMARY KEY, version INTEGER NOT NULL, time REAL NOT NULL);
     """,
@@ -182,13 +183,25 @@ def take_lease(
     """Return the fencing token of a lease that is now ours; None while somebody else has it."""
     key = (anchor, cut_digest)
     row = db.execute(
-        "SELECT token, until FROM leases WHERE anchor = ? AND cut_digest = ?", key
+        "SELECT token, until, process FROM leases WHERE anchor = ? AND cut_digest = ?", key
     ).fetchone()
-    if row is not None and row[1] > now:
+    if row is not None and row[1] > now and _lives(row[2]):
         return None
     token = 1 if row is None else int(row[0]) + 1
-    db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", (*key, token, until))
+    lease = (*key, token, until, os.getpid())
+    db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)", lease)
     return token
+
+
+def _lives(process: int) -> bool:
+    # Everybody who has the file open is on this machine, so nobody need wait for the dead.
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def move_lease(db: sqlite3.Connection, lease: Lease, until: float) -> bool:

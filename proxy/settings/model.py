@@ -3,6 +3,7 @@
 The README table and `config/foldgate.example.toml` are checked against this model by a test.
 """
 
+import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,14 +15,21 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.compaction.policy import CompactionPolicy
+from proxy.sessions.sealing import parse_keys
+from proxy.sessions.store_url import parse_store_url
 
 PREFIX = "FOLDGATE_"
 MIB = 1024 * 1024
+HEX = "hex:"
+_HEX_KEY = re.compile(HEX + "[0-9A-Fa-f]{64}")
 
 
 def default_store_url() -> str:
@@ -40,13 +48,23 @@ def _http_url(value: str) -> str:
 
 
 def _store_url(value: str) -> str:
-    if not value.startswith("sqlite:///") or value == "sqlite:///":
-        raise ValueError("must be sqlite:///PATH (Redis comes with a later version)")
+    return parse_store_url(value).url
+
+
+def _tenancy_key(value: SecretStr) -> SecretStr:
+    if value.get_secret_value().startswith(HEX) and not _HEX_KEY.fullmatch(
+        value.get_secret_value()
+    ):
+        raise ValueError(
+            "must be hex: and 64 hex digits (make them with `openssl rand -hex 32`), or a text "
+            "that does not begin with hex:"
+        )
     return value
 
 
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
+TenancyKey = Annotated[SecretStr, AfterValidator(_tenancy_key)]
 Fraction = Annotated[float, Field(ge=0.1, le=0.99)]
 Target = Annotated[float, Field(ge=0.1, le=0.8)]
 Turns = Annotated[int, Field(ge=0, le=20)]
@@ -68,6 +86,9 @@ class ServerSettings(Section):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8787, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    workers: int = Field(
+        1, ge=1, le=64, description="Processes that serve the port; on Windows only 1."
+    )
     max_body_bytes: int = Field(
         64 * MIB, ge=1024, description="Larger request bodies are streamed through unread."
     )
@@ -164,12 +185,56 @@ class StoreSettings(Section):
 
     url: StoreUrl = Field(
         default_factory=default_store_url,
-        description="sqlite:///PATH; the default is a file in the user's data folder.",
+        repr=False,
+        description="sqlite:///PATH (default: in the user's data folder), redis://HOST:PORT/DB, "
+        "rediss:// (TLS), unix:///SOCKET, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB or "
+        "redis+cluster://HOST:PORT,HOST:PORT; credentials as USER:PASSWORD@ before the host.",
+    )
+    timeout_ms: int = Field(
+        50, ge=1, le=10_000, description="Longest that a request waits for the store's answer."
     )
     session_days: float = Field(30.0, gt=0, description="Days a session is kept after last use.")
     archive_bytes: int = Field(
-        2048 * MIB, ge=0, description="Replaced messages kept for auditing, compressed bytes."
+        2048 * MIB,
+        ge=0,
+        description="Replaced messages kept for auditing, compressed bytes; SQLite only.",
     )
+    archive_days: float = Field(
+        7.0, gt=0, description="Days that Redis keeps replaced messages; Redis only."
+    )
+    key_prefix: str = Field(
+        "foldgate",
+        pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
+        description="What the names of all keys begin with; Redis only.",
+    )
+    encryption_keys: tuple[SecretStr, ...] = Field(
+        (),
+        description="Keys for stored values, each ID:BASE64 of 32 bytes (openssl rand -base64 "
+        "32); the first one encrypts, all decrypt; Redis only.",
+    )
+
+    @field_validator("encryption_keys")
+    @classmethod
+    def _keys_fit(
+        cls, keys: tuple[SecretStr, ...], info: ValidationInfo[None]
+    ) -> tuple[SecretStr, ...]:
+        parse_keys([key.get_secret_value() for key in keys])
+        if keys and info.data.get("url", "").startswith("sqlite:"):
+            raise ValueError("works with Redis only; leave it out, or set store.url to Redis")
+        return keys
+
+    @field_serializer("url", when_used="json")
+    def _hide_password(self, url: str) -> str:
+        return parse_store_url(url).shown
+
+    @property
+    def shown_url(self) -> str:
+        """The URL for logs and messages: without its password."""
+        return parse_store_url(self.url).shown
+
+    def sealing_keys(self) -> list[tuple[str, bytes]]:
+        """Return the encryption keys by id, the one that encrypts first."""
+        return parse_keys([key.get_secret_value() for key in self.encryption_keys])
 
 
 class TenancySettings(Section):
@@ -186,8 +251,10 @@ class TenancySettings(Section):
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         (), description="Networks whose tenant header is believed; required for source = header."
     )
-    key: SecretStr | None = Field(
-        None, description="Key that credentials are hashed with; drawn and stored when not set."
+    key: TenancyKey | None = Field(
+        None,
+        description="Key that credentials are hashed with, a text or hex: and 64 hex digits; "
+        "drawn and stored when not set.",
     )
 
     @model_validator(mode="after")
@@ -195,6 +262,13 @@ class TenancySettings(Section):
         if self.source == "header" and not self.trusted_proxies:
             raise ValueError("source = header needs trusted_proxies, for example [10.0.0.0/8]")
         return self
+
+    def key_bytes(self) -> bytes | None:
+        """Return the key itself; None when it is to be drawn."""
+        if self.key is None:
+            return None
+        text = self.key.get_secret_value()
+        return bytes.fromhex(text.removeprefix(HEX)) if text.startswith(HEX) else text.encode()
 
 
 class PluginHookSettings(Section):

@@ -77,7 +77,8 @@ async def test_a_cancelled_commit_is_stored_later(tmp_path: Path) -> None:
         await commit
     assert memory.pending == 1
     release.set()
-    await memory.flush()
+    await memory.close()
+    assert memory.pending == 0
     assert (await store.find(b"anchor", [])).struggle == Struggle(2, 3.0)
     await store.close()
 

@@ -1,5 +1,6 @@
 """The loader: sources and their order, files, and what is refused."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from pydantic import SecretStr
 from proxy.codec import JsonObject
 from proxy.settings import SettingsError, load_settings
 from proxy.settings.files import from_specification, merge, read_config
+from proxy.settings.show import as_json, as_toml
+
+KEY = "k1:" + base64.b64encode(b"k" * 32).decode()
 
 
 def test_the_stronger_source_wins(tmp_path: Path) -> None:
@@ -65,6 +69,17 @@ def test_an_argument_names_the_config_file_before_the_variable(tmp_path: Path) -
         ({"limits": {"max_context_chars": 10}}, "limits.max_context_chars: "),
         ({"upstream": {"base_url": "https://"}}, "must be an http:// or https:// URL with a host"),
         ({"store": {"url": "sqlite:///"}}, "store.url: must be sqlite:///PATH"),
+        ({"store": {"url": "redis+sentinel://h"}}, "store.url: must name the service"),
+        ({"store": {"timeout_ms": 10_001}}, "store.timeout_ms: "),
+        ({"store": {"key_prefix": "{a}"}}, "store.key_prefix: "),
+        ({"store": {"archive_days": 0}}, "store.archive_days: "),
+        ({"store": {"encryption_keys": ["a"]}}, "store.encryption_keys: key 1 must be ID:BASE64"),
+        ({"store": {"encryption_keys": [KEY]}}, "store.encryption_keys: works with Redis only"),
+        (
+            {"store": {"url": "sqlite:///x", "encryption_keys": [KEY]}},
+            "store.encryption_keys: works with Redis only",
+        ),
+        ({"tenancy": {"key": "hex:12"}}, "tenancy.key: must be hex: and 64 hex digits"),
     ],
 )
 def test_what_is_refused_names_the_field(values: dict[str, JsonObject], expected: str) -> None:
@@ -86,6 +101,23 @@ def test_a_refused_value_is_not_repeated() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"store": {"url": "redis://:hunter2@h:x"}},
+        {"store": {"url": "redis://hunter2@h"}},
+        {"store": {"url": "redis://h", "encryption_keys": ["a:hunter2"]}},
+        {"store": {"url": "redis://h", "encryption_keys": ["hunter2", "hunter2"]}},
+        {"store": {"url": "redis://h", "encryption_keys": "hunter2"}},
+        {"tenancy": {"key": "hex:hunter2"}},
+    ],
+)
+def test_a_refused_secret_is_not_repeated(values: dict[str, JsonObject]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, values, {})
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_profile_key_must_be_set() -> None:
     environment = {"FOLDGATE_PROFILES": '[{"model": "a*", "key_variable": "A_KEY"}]'}
     with pytest.raises(SettingsError, match=r"profiles \(a\*\) key_variable: .* A_KEY is not set"):
@@ -97,6 +129,39 @@ def test_secrets_are_hidden() -> None:
     settings = load_settings(None, {"tenancy": {"key": "hunter2"}}, {})
     assert settings.tenancy.key == SecretStr("hunter2")
     assert "hunter2" not in repr(settings)
+
+
+def test_the_store_password_and_keys_are_hidden() -> None:
+    store: JsonObject = {"url": "redis://u:hunter2@h:1/2", "encryption_keys": [KEY]}
+    settings = load_settings(None, {"store": store}, {})
+    for text in (as_toml(settings), as_json(settings), repr(settings)):
+        assert "hunter2" not in text
+        assert KEY[3:] not in text
+    assert 'url = "redis://u:***@h:1/2"  # changed' in as_toml(settings)
+    assert settings.store.shown_url == "redis://u:***@h:1/2"
+    assert settings.store.url == "redis://u:hunter2@h:1/2"
+
+
+def test_encryption_keys_come_in_their_order() -> None:
+    environment = {
+        "FOLDGATE_STORE__URL": "redis://h",
+        "FOLDGATE_STORE__ENCRYPTION_KEYS": f'["{KEY}", "b:{KEY[3:]}"]',
+    }
+    store = load_settings(None, {}, environment).store
+    assert store.sealing_keys() == [("k1", b"k" * 32), ("b", b"k" * 32)]
+    assert load_settings(None, {}, {}).store.sealing_keys() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, None),
+        ("a text \u00e9", "a text \u00e9".encode()),
+        ("hex:" + "0aF1" * 16, b"\x0a\xf1" * 16),
+    ],
+)
+def test_the_tenancy_key_is_a_text_or_hex(text: str | None, expected: bytes | None) -> None:
+    assert load_settings(None, {"tenancy": {"key": text}}, {}).tenancy.key_bytes() == expected
 
 
 def test_an_explicit_limit_is_known_as_such() -> None:
