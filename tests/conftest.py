@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import redis_servers as servers
+
 _SLOW_OK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -14,6 +16,19 @@ settings.register_profile("ci", max_examples=300, deadline=None, suppress_health
 settings.register_profile("deep", max_examples=3000, deadline=None, suppress_health_check=_SLOW_OK)
 # `pytest --hypothesis-profile=ci` chooses another one.
 settings.load_profile("fast")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-redis",
+        action="store_true",
+        help="fail at once when no redis-server can be had, instead of skipping its tests",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--require-redis") and servers.default_binary() is None:
+        raise pytest.UsageError(servers.NO_SERVER)
 
 
 @pytest.fixture(autouse=True)

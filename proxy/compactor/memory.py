@@ -114,8 +114,8 @@ class SessionMemory:
             return None
         return await self._load(anchor, entry, checkpoint_id)
 
-    async def commit(self, change: Change) -> None:
-        """Store a change and use it from then on; when the store fails it is stored later.
+    async def commit(self, change: Change) -> bool:
+        """Store a change and use it from then on; False when it is to be stored later.
 
         Raises:
             LeaseLost: when somebody else made the compaction; nothing is kept of the change.
@@ -127,13 +127,13 @@ class SessionMemory:
         if self._must_follow(change) or not self._calls.writes.allows():
             entry.state = with_change(entry.state, change)
             self._postpone(change)
-            return
+            return False
         # Goes on when the caller leaves: others may have seen that it was made.
         task = self._calls.start(self._commit(change, entry))
         if await self._calls.within(task, WORTHWHILE_SECONDS):
-            task.result()
-        else:
-            entry.state = with_change(entry.state, change)
+            return task.result()
+        entry.state = with_change(entry.state, change)
+        return False
 
     async def acquire(self, anchor: bytes, cut_digest: bytes) -> Lease | Literal["held", "down"]:
         """Take the right to make a compaction, unless another process has it."""
@@ -283,7 +283,7 @@ class SessionMemory:
         entry.state = replace(entry.state, checkpoints=checkpoints)
         return loaded
 
-    async def _commit(self, change: Change, entry: Entry) -> None:
+    async def _commit(self, change: Change, entry: Entry) -> bool:
         self._committing += 1
         commit = partial(self._store.commit, change)
         try:
@@ -297,8 +297,9 @@ class SessionMemory:
         entry.state = with_change(entry.state, change)
         if stored is FAILED:
             self._postpone(change)
-        else:
-            self._settled(change)
+            return False
+        self._settled(change)
+        return True
 
     def _must_follow(self, change: Change) -> bool:
         return any(waiting.anchor == change.anchor for waiting in self._pending)

@@ -38,7 +38,7 @@ class Reporter:
             **({"shadow": True, "expected": compact.expected_tokens} if shadow else {}),
         )
 
-    def completed(self, checkpoint: Checkpoint, compact: Compact) -> None:
+    def completed(self, checkpoint: Checkpoint, compact: Compact, *, stored: bool) -> None:
         fields: dict[str, Scalar] = {
             "reason": compact.reason,
             "checkpoint": checkpoint.id,
@@ -55,6 +55,9 @@ class Reporter:
             fields["advice"] = "raise compaction.max_output_tokens"
         if checkpoint.extractive:
             fields["extractive"] = True
+        if not stored:
+            # It is used, and stored once the store is back.
+            fields["stored"] = False
         self.report(COMPACTION_COMPLETED, checkpoint.session, **fields)
 
     def report(self, type_: str, session: str, **fields: Scalar) -> None:

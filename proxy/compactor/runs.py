@@ -116,13 +116,13 @@ class CompactionRuns:
             await self._note_attempt(request, compact, found, found.struggle)
             return Landed("skipped", "no_gain")
         try:
-            await self._store_checkpoint(
+            stored = await self._store_checkpoint(
                 request, compact, found, checkpoint, lease, summary_failed=bool(folded.failure)
             )
         except LeaseLost:
             reporter.report(COMPACTION_FAILED, session, reason="taken_over", detail="")
             return JOINED
-        reporter.completed(checkpoint, compact)
+        reporter.completed(checkpoint, compact, stored=stored)
         return Landed("completed", folded.failure, checkpoint)
 
     async def _written_by_a_model(
@@ -142,7 +142,7 @@ class CompactionRuns:
         lease: Lease | None,
         *,
         summary_failed: bool,
-    ) -> None:
+    ) -> bool:
         transcript = request.parsed.transcript
         known = set(range(found.checkpoint.cut_length)) if found.checkpoint else set[int]()
         if found.checkpoint is not None:
@@ -154,7 +154,7 @@ class CompactionRuns:
         struggle = self._after(found.struggle, compact) if summary_failed else Struggle()
         if compact.reason == "budget":
             struggle = replace(struggle, budget_tried=transcript.items[-1].digest)
-        await self._memory.commit(
+        return await self._memory.commit(
             Change(
                 transcript.anchor,
                 checkpoint.session,

@@ -2,8 +2,6 @@
 
 from typing import Protocol
 
-from proxy.sessions.redis_store import RedisStore, Retention
-from proxy.sessions.sealing import Sealer
 from proxy.sessions.sqlite_store import SqliteStore
 from proxy.sessions.store import SessionStore
 from proxy.sessions.store_url import parse_store_url
@@ -32,6 +30,10 @@ def make_store(settings: StoreSettings, url: str | None = None) -> OpenableStore
         return SqliteStore(
             where.path, retention_seconds=seconds, archive_bytes=settings.archive_bytes
         )
+    # A store of one's own should not pay 25 MB and a third of a second for what it has no use for.
+    from proxy.sessions.redis_store import RedisStore, Retention
+    from proxy.sessions.sealing import Sealer
+
     return RedisStore(
         where,
         Retention(seconds, settings.archive_days * DAY_SECONDS),

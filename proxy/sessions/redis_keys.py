@@ -4,7 +4,7 @@ Everything of one anchor has the anchor as its hash tag and so stands in one slo
 all anchors have a tag of their own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.errors import StateCorrupt
@@ -93,3 +93,9 @@ def data(reply: Reply) -> bytes:
 def text(reply: Reply) -> str:
     """Narrow to a string of ours, which is ASCII."""
     return data(reply).decode("ascii", "replace")
+
+
+def tuples(reply: Reply, size: int) -> Iterator[Sequence[Reply]]:
+    """Take a flat array apart into groups of `size`."""
+    members = items(reply)
+    return (members[n : n + size] for n in range(0, len(members) - size + 1, size))

@@ -18,7 +18,7 @@ from proxy.sessions import state
 from proxy.sessions.redis_archive import RedisArchive
 from proxy.sessions.redis_client import Argument, RedisClient, Reply
 from proxy.sessions.redis_index import RedisIndex
-from proxy.sessions.redis_keys import Keys, data, items, text
+from proxy.sessions.redis_keys import Keys, data, items, text, tuples
 from proxy.sessions.sealing import Sealer
 from proxy.sessions.state import (
     AnchorState,
@@ -89,7 +89,7 @@ class RedisStore:
         if len(reply) != 6:
             raise StoreUnavailable("Redis: a lookup answered something else", "malformed_reply")
         version, struggle, cuts, deepest, body, sets = reply
-        found = {data(cut): text(id_) for cut, id_ in _tuples(cuts, 2)}
+        found = {data(cut): text(id_) for cut, id_ in tuples(cuts, 2)}
         clip_sets, damaged = self._clip_sets(anchor, sets)
         state_ = AnchorState(
             found,
@@ -104,7 +104,7 @@ class RedisStore:
         checkpoint = self._checkpoint(anchor, wanted, body)
         if checkpoint is not None:
             return replace(state_, checkpoints={wanted: checkpoint})
-        return await self._without(anchor, chain, state_, _tuples(cuts, 2))
+        return await self._without(anchor, chain, state_, tuples(cuts, 2))
 
     async def load_checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         """See `SessionStore.load_checkpoint`."""
@@ -236,7 +236,7 @@ class RedisStore:
             checkpoint = await self.load_checkpoint(anchor, text(id_))
             if checkpoint is not None:
                 yield Change(anchor, session, row[0].created, checkpoint)
-        sets = [part for d, c, body in _tuples(contents[1], 3) for part in (d, c, b"", body)]
+        sets = [part for d, c, body in tuples(contents[1], 3) for part in (d, c, b"", body)]
         for clips in self._clip_sets(anchor, sets)[0]:
             yield Change(anchor, session, row[0].created, clip_set=replace(clips, session=session))
         lines = [Event.from_json(codec.loads(line)) for line in await self.events(session)]
@@ -314,7 +314,7 @@ class RedisStore:
 
     def _clip_sets(self, anchor: bytes, reply: Reply) -> tuple[list[ClipSet], int]:
         sets, damaged = [], 0
-        for digest, checkpoint, session, body in _tuples(reply, 4):
+        for digest, checkpoint, session, body in tuples(reply, 4):
             context = _context(anchor, f"{data(digest).hex()} {text(checkpoint)}")
             try:
                 if self._sealer.version_of(data(body)) > SCHEMA_VERSION:
@@ -394,8 +394,3 @@ class RedisStore:
 def _context(anchor: bytes, name: str) -> bytes:
     # Binds an encrypted value to its place, so that it cannot be put elsewhere.
     return anchor.hex().encode() + b":" + name.encode()
-
-
-def _tuples(reply: Reply, size: int) -> Iterator[Sequence[Reply]]:
-    members = items(reply)
-    return (members[n : n + size] for n in range(0, len(members) - size + 1, size))

@@ -16,12 +16,13 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING
 
 from proxy.compaction.checkpoint import SCHEMA_VERSION
 from proxy.errors import StateCorrupt
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
 
@@ -67,7 +68,7 @@ class Sealer:
 
     def __init__(self, keys: Sequence[tuple[str, bytes]] = ()) -> None:
         """Take the keys by id; the first one encrypts, all decrypt, none leaves values plain."""
-        self._ciphers = {name: AESGCM(_derive(key, b"seal")) for name, key in keys}
+        self._ciphers = {name: _cipher(_derive(key, b"seal")) for name, key in keys}
         self._first = keys[0][0] if keys else ""
         self._address_key = _derive(keys[0][1], b"address") if keys else b""
 
@@ -138,10 +139,19 @@ class Sealer:
         if cipher is None:
             raise StateCorrupt(f"a stored value needs encryption key '{name}'")
         nonce, ciphertext = body[:_NONCE_BYTES], body[_NONCE_BYTES:]
+        from cryptography.exceptions import InvalidTag
+
         try:
             return cipher.decrypt(nonce, ciphertext, header + context)
         except InvalidTag:
             raise StateCorrupt("a stored value is damaged") from None
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    # A heavy import, for those only who encrypt.
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
 
 
 def _derive(key: bytes, purpose: bytes) -> bytes:

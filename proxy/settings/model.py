@@ -191,7 +191,7 @@ class StoreSettings(Section):
         "redis+cluster://HOST:PORT,HOST:PORT; credentials as USER:PASSWORD@ before the host.",
     )
     timeout_ms: int = Field(
-        50, ge=1, le=10_000, description="Longest that a request waits for the store's answer."
+        50, ge=1, le=10_000, description="Longest that a request waits for Redis to answer."
     )
     session_days: float = Field(30.0, gt=0, description="Days a session is kept after last use.")
     archive_bytes: int = Field(

@@ -124,7 +124,8 @@ def test_a_missing_upstream(refused: Refused) -> None:
     [
         (("--upstream", "ftp://x"), "upstream.base_url: must be an http:// or https:// URL"),
         (("--upstream", "http://u:p@x/v1"), "must not hold a user name or password"),
-        (("--upstream", UPSTREAM, "--store", "redis://x"), "store.url: must be sqlite:///PATH"),
+        (("--upstream", UPSTREAM, "--store", "redis:x"), "store.url: must be sqlite:///PATH"),
+        (("--upstream", UPSTREAM, "--store", "redis://u:p@x:y"), "store.url: must name"),
     ],
 )
 def test_a_bad_argument(refused: Refused, args: tuple[str, ...], expected: str) -> None:
