@@ -61,7 +61,8 @@ def serve_command(
         int | None, typer.Option(help="Processes that serve the port (1); not on Windows.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="Where session state is kept: sqlite:///PATH, redis://HOST:PORT/DB, …")
+        str | None,
+        typer.Option(help="Where session state is kept: sqlite:///PATH, redis://HOST/DB, …"),
     ] = None,
     config: ConfigOption = None,
     json_lines: Annotated[

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from proxy.errors import StateCorrupt
 from proxy.sessions import state
-from proxy.sessions.redis_client import Argument, RedisClient, Reply
+from proxy.sessions.redis_client import RedisClient
+from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_keys import Keys, data, items
 from proxy.sessions.redis_scripts import ARCHIVE, DROP
 from proxy.sessions.sealing import Sealer

@@ -6,7 +6,7 @@ quote a command with its arguments, so none is ever passed on.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import TypeAlias, TypedDict
+from typing import TypedDict
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
@@ -32,11 +32,10 @@ from redis.exceptions import (
 from redis.maint_notifications import MaintNotificationsConfig
 
 from proxy.errors import StoreUnavailable
+from proxy.sessions import redis_cluster
+from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_scripts import Script
 from proxy.sessions.store_url import StoreUrl
-
-Reply: TypeAlias = "int | bytes | Sequence[Reply] | None"
-Argument = bytes | str | int | float
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -213,7 +212,8 @@ class RedisClient:
             return []
         try:
             if len(commands) == 1:
-                return [await self._client.execute_command(*commands[0])]
+                key = str(commands[0][1])
+                return [await self._execute(key, tuple(commands[0]))]
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 _ = pipe.execute_command(*command)
@@ -239,10 +239,14 @@ class RedisClient:
         for client in (self._client, *self._sentinels):
             await client.aclose()
 
+    async def _execute(self, key: str, words: tuple[Argument, ...]) -> Reply:
+        client = self._client
+        if isinstance(client, RedisCluster):
+            return await redis_cluster.execute(client, key, words)
+        reply: Reply = await client.execute_command(*words)  # type: ignore[no-untyped-call]
+        return reply
+
     async def _evaluate(
         self, command: str, script: str, keys: Sequence[str], arguments: Sequence[Argument]
     ) -> Reply:
-        reply: Reply = await self._client.execute_command(
-            command, script, len(keys), *keys, *arguments
-        )
-        return reply
+        return await self._execute(keys[0], (command, script, len(keys), *keys, *arguments))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.errors import StateCorrupt
-from proxy.sessions.redis_client import Reply
+from proxy.sessions.redis_cluster import Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions import state
 from proxy.sessions.redis_archive import RedisArchive
-from proxy.sessions.redis_client import Argument, RedisClient, Reply
+from proxy.sessions.redis_client import RedisClient
+from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_index import RedisIndex
 from proxy.sessions.redis_keys import Keys, data, items, text, tuples
 from proxy.sessions.sealing import Sealer

@@ -1,26 +1,40 @@
 """The Redis store: the common suite on every kind of deployment, and what only Redis can do."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from proxy import codec
+from proxy.compaction.checkpoint import Checkpoint
 from proxy.errors import StateCorrupt
-from proxy.sessions import state
+from proxy.sessions import redis_store, state
 from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_keys import Keys
-from proxy.sessions.redis_store import RedisStore, Retention
+from proxy.sessions.redis_store import MAX_CUTS, RedisStore, Retention
 from proxy.sessions.sealing import Sealer
 from proxy.sessions.state import ClipSet
 from proxy.sessions.store_url import parse_store_url
 from tests import redis_servers as servers
 from tests.contract.session_store_contract import (
+    ANCHOR,
     DAY,
     GENEROUS,
+    NOW,
     SessionStoreContract,
     StoreHarness,
+    archive_of,
+    checkpoint_change,
+    digest,
+    event,
+    look,
+    make_checkpoint,
+    make_clips,
+    noise,
+    numbers,
 )
 
 _NUMBERS = itertools.count()
@@ -131,10 +145,10 @@ async def lone_node(
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=_binaries())
 async def three_nodes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[str]:
+) -> AsyncIterator[servers.RedisCluster]:
     folder = tmp_path_factory.mktemp("three_nodes")
     async with servers.RedisCluster(folder, request.param, nodes=3) as started:
-        yield started.url
+        yield started
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=_binaries())
@@ -179,8 +193,8 @@ class TestLoneClusterNode(RedisContract):
 
 class TestCluster(RedisContract):
     @pytest.fixture
-    async def harness(self, three_nodes: str) -> AsyncIterator[RedisHarness]:
-        harness = RedisHarness(three_nodes)
+    async def harness(self, three_nodes: servers.RedisCluster) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(three_nodes.url)
         yield harness
         await harness.close()
 
@@ -191,3 +205,123 @@ class TestSentinel(RedisContract):
         harness = RedisHarness(sentinel)
         yield harness
         await harness.close()
+
+
+@pytest.fixture
+async def harness(single: str) -> AsyncIterator[RedisHarness]:
+    harness = RedisHarness(single)
+    yield harness
+    await harness.close()
+
+
+async def test_a_slot_that_is_half_moved(three_nodes: servers.RedisCluster) -> None:
+    """Lookups and commits work on either side; an archive may have to wait for the move."""
+    harness = RedisHarness(three_nodes.url)
+    store = await harness.open()
+    anchors = [b"anchor-%d-to-be-moved" % n for n in range(6)]
+    checkpoints = {anchor: make_checkpoint(anchor.hex()[:18]) for anchor in anchors}
+    archive = archive_of(b"one", b"two", b"three")
+    for anchor, checkpoint in checkpoints.items():
+        await store.commit(
+            checkpoint_change(checkpoint, anchor=anchor, archive=archive, events=(event(1),))
+        )
+    for anchor, checkpoint in checkpoints.items():
+        slot = await three_nodes.slot_of(harness.keys.state(anchor))
+        source = await three_nodes.owner_of(slot)
+        later = [make_checkpoint(f"{checkpoint.id}-{n}", n) for n in range(2, 7)]
+
+        async def use(
+            anchor: bytes = anchor, later: list[Checkpoint] = later, whole: Checkpoint = checkpoint
+        ) -> None:
+            finds = asyncio.gather(*(store.find(anchor, [digest(1)]) for _ in range(30)))
+            loads = asyncio.gather(*(store.load_checkpoint(anchor, whole.id) for _ in range(10)))
+            commits = (store.commit(checkpoint_change(one, anchor=anchor)) for one in later)
+            leases = (store.acquire_lease(anchor, digest(n), 60.0) for n in range(20))
+            await asyncio.gather(*commits)
+            assert all(await asyncio.gather(*leases))
+            assert all(dict(one.checkpoints) == {whole.id: whole} for one in await finds)
+            assert await loads == [whole] * 10
+
+        await three_nodes.move_slots([slot], source, (source + 1) % 3, use)
+        again = await store.find(anchor, [digest(1), digest(6)], [])
+        assert set(again.cuts.values()) == {checkpoint.id, *(one.id for one in later)}
+        assert await store.archived("s1", checkpoint.id) in ([*archive], [])
+    await harness.close()
+
+
+async def test_the_listing_is_repaired_from_the_state(harness: RedisHarness) -> None:
+    """A process that dies between the commit and the listing leaves a session unlisted."""
+    store = await harness.open()
+    for n in range(3):
+        checkpoint = make_checkpoint(f"cp{n}", n, session=f"s{n}")
+        await store.commit(checkpoint_change(checkpoint, anchor=b"%019d" % n, time=NOW + n))
+    await harness.client.call("UNLINK", harness.keys.used)
+    await harness.client.call("UNLINK", harness.keys.anchors)
+    again = await harness.open()
+    assert await again.sessions() == []
+    assert await again.expire(NOW) == 0
+    assert [row.id for row in await again.sessions()] == ["s2", "s1", "s0"]
+    assert await again.delete_session("s1") is True
+
+
+async def test_a_session_that_is_listed_too_early_is_not_expired(harness: RedisHarness) -> None:
+    store = await harness.open()
+    await store.commit(checkpoint_change(make_checkpoint("cp1")))
+    await harness.client.call("ZADD", harness.keys.used, repr(NOW - 10 * DAY), "s1")
+    assert await store.expire(NOW + 1) == 0
+    assert await store.load_checkpoint(ANCHOR, "cp1") == make_checkpoint("cp1")
+    assert [row.used for row in await store.sessions()] == [NOW]
+    assert await store.expire(NOW + DAY + 1) == 1
+
+
+async def test_the_oldest_cut_makes_room(harness: RedisHarness) -> None:
+    store = await harness.open()
+    for n in range(MAX_CUTS + 3):
+        await store.commit(checkpoint_change(make_checkpoint(f"cp{n}", n, created=NOW + n)))
+    found = await store.find(ANCHOR, [digest(n) for n in range(MAX_CUTS + 3)])
+    assert set(found.cuts.values()) == {f"cp{n}" for n in range(3, MAX_CUTS + 3)}
+    assert await store.load_checkpoint(ANCHOR, "cp2") is None
+    assert await store.load_checkpoint(ANCHOR, "cp3") is not None
+
+
+async def test_the_oldest_clips_and_events_make_room(
+    harness: RedisHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "MAX_EVENTS", 5)
+    store = await harness.open()
+    for n in range(state.MAX_CLIP_SETS + 2):
+        clips = make_clips(n)
+        await store.commit(
+            replace(checkpoint_change(make_checkpoint("cp")), checkpoint=None, clip_set=clips)
+        )
+    await store.append_events([event(n) for n in range(9)])
+    kept = sorted(clips.digest for clips in (await look(store)).clip_sets)
+    assert kept == [digest(n) for n in range(2, state.MAX_CLIP_SETS + 2)]
+    assert numbers(await store.events("s1")) == [4, 5, 6, 7, 8]
+
+
+async def test_a_checkpoint_that_was_lost_can_be_stored_again(harness: RedisHarness) -> None:
+    store = await harness.open()
+    change = checkpoint_change(make_checkpoint("cp1"), archive=archive_of(b"x"))
+    await store.commit(change)
+    await harness.client.call("UNLINK", harness.keys.state(ANCHOR))
+    assert await look(store, [digest(1)]) == (await look(store, [], b"unknown"))
+    await store.commit(replace(change, archive=()))
+    assert (await store.find(ANCHOR, [digest(1)])).cuts == {digest(1): "cp1"}
+
+
+async def test_an_archive_that_expired_is_stored_anew(harness: RedisHarness) -> None:
+    """Blobs have a life of their own; what counted references to a gone one is void."""
+    store = await harness.open()
+    archive = archive_of(b"shared", noise(700_000, 9))
+    await store.commit(checkpoint_change(make_checkpoint("cp1"), archive=archive))
+    async for key in harness.client.keys(f"{harness.prefix}:*:blob:*"):
+        await harness.client.call("UNLINK", key.decode())
+    assert await store.archived("s1", "cp1") == []
+    for session in ("s2", "s3"):
+        checkpoint = make_checkpoint(f"cp-{session}", 2, session=session)
+        await store.commit(checkpoint_change(checkpoint, archive=archive))
+    await store.delete_session("s2")
+    assert await store.archived("s3", "cp-s3") == [*archive]
+    await store.delete_session("s3")
+    assert await store.archived("s1", "cp1") == []
