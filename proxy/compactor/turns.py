@@ -46,7 +46,11 @@ class Turns:
             lease = await self._memory.acquire(transcript.anchor, cut_digest)
             if isinstance(lease, Lease):
                 return await self._under(lease, request, window, compact, found)
-            if lease == "down" or clock() >= deadline:
+            if lease == "held" and clock() >= deadline:
+                if request.handling.rules.fallback != "extractive":
+                    return Landed("failed", "busy")
+                lease = "down"
+            if lease == "down":
                 # Nobody can say who else is at it: many summaries of one span would be worse than
                 # an extract. A store of our own has nobody else.
                 alone = not self._memory.shared

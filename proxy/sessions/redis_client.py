@@ -74,6 +74,7 @@ _REFUSALS = {
 _ADVICE = {
     "wrong_password": "check the user name and password in store.url",
     "no_permission": "the Redis user needs scripts, hashes, strings, sorted sets and SCAN",
+    "certificate": "name the CA's file with ?ssl_ca_certs=PATH in store.url",
     "read_only": "the server is a replica",
     "out_of_memory": "raise maxmemory, or lower store.session_days and store.archive_days",
     "cannot_save": "the server cannot write its snapshot; see its log",
@@ -83,9 +84,11 @@ _ADVICE = {
 def unavailable(error: BaseException) -> StoreUnavailable:
     """Return what a failure of redis-py or of the network means, in fixed words."""
     reason = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
+    # A script passes on what a command in it was refused with, behind a prefix.
+    text = str(error)[:300] if isinstance(error, RedisError) else ""
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        reason = "certificate"
     if not reason:
-        # A script passes on what a command in it was refused with, behind a prefix.
-        text = str(error)[:200] if isinstance(error, RedisError) else ""
         reason = next((word for mark, word in _REFUSALS.items() if mark in text), "refused")
     advice = _ADVICE.get(reason)
     return StoreUnavailable(f"Redis: {reason}{f'; {advice}' if advice else ''}", reason)
