@@ -4,14 +4,15 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from proxy.codec import JsonObject
 from proxy.errors import ProxyError
+from proxy.server.command_line import ConfigOption, fail, load
 from proxy.server.serve import CannotListen, serve
+from proxy.server.store_commands import store_app
 from proxy.server.workers import Serving, WorkerFailed, supervise
 from proxy.settings import Settings, SettingsError, load_settings
 from proxy.settings.show import as_json, as_toml
@@ -25,10 +26,7 @@ app = typer.Typer(
     "context window: old turns become a checkpoint, recent ones stay as they are.",
 )
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="Config file: TOML, or the JSON of the specification."),
-]
+app.add_typer(store_app, name="store")
 
 
 def _version(wanted: bool) -> None:
@@ -74,7 +72,7 @@ def serve_command(
 ) -> None:
     """Run the proxy until it is told to stop (SIGTERM or Ctrl-C)."""
     overrides = _overrides(upstream, host, port, workers, store, shadow)
-    settings = _load(config, overrides)
+    settings = load(config, overrides)
     configure_log(verbose=False)
     several = settings.server.workers > 1
     lines = JsonLines(sys.stdout, shared=several)
@@ -96,7 +94,7 @@ def serve_command(
         else:
             _run(serve(settings, sink, announce, reload))
     except (SettingsError, CannotListen, WorkerFailed, ProxyError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @app.command("config")
@@ -107,7 +105,7 @@ def config_command(
     ] = False,
 ) -> None:
     """Show the settings in force, secrets hidden; changed ones are marked."""
-    settings = _load(config, {})
+    settings = load(config, {})
     typer.echo(as_json(settings) if json_output else as_toml(settings))
 
 
@@ -143,20 +141,6 @@ def _overrides(
     if store is not None:
         overrides["store"] = {"url": store}
     return overrides
-
-
-def _load(config: Path | None, overrides: dict[str, JsonObject]) -> Settings:
-    try:
-        return load_settings(config, overrides)
-    except SettingsError as error:
-        _fail(str(error))
-        raise
-
-
-def _fail(message: str) -> None:
-    for line in message.splitlines():
-        typer.echo(f"foldgate: {line}", err=True)
-    raise typer.Exit(1)
 
 
 def main() -> None:

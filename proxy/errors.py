@@ -3,7 +3,7 @@
 * ProxyError
   x UpstreamError     : UpstreamConnectError (502, nothing was sent) - UpstreamTimeout (504)
                         - UpstreamProtocolError (502)
-  x StoreError        : StoreUnavailable - StateCorrupt - StoreTooNew - LeaseLost
+  x StoreError        : StoreUnavailable - StateCorrupt (StateLocked) - StoreTooNew - LeaseLost
   x CompactionError   : SummaryFailed - ContextBudgetExceeded (400)
                         - InvariantBroken (the original request goes)
 
@@ -70,6 +70,15 @@ class LeaseLost(StoreError):
 
 class StateCorrupt(StoreError):
     """A stored value cannot be read; it is treated as absent."""
+
+
+class StateLocked(StateCorrupt):
+    """A stored value is encrypted with a key that is not there. `key` is that key's id."""
+
+    def __init__(self, key: str) -> None:
+        """Take the id of the key."""
+        super().__init__(f"a stored value needs encryption key '{key}'")
+        self.key = key
 
 
 class StoreTooNew(StoreError):

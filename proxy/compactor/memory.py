@@ -5,6 +5,7 @@ fatally. While the store is down, cached state still serves, and what could not 
 kept and stored later.
 """
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Literal
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compactor.breaker import RETRY_SECONDS
 from proxy.compactor.entries import NOTHING, Entry, Found, lost_checkpoint, with_change
-from proxy.compactor.storage import COMMIT_SECONDS, FAILED, StoreCalls
+from proxy.compactor.storage import CALL_SECONDS, COMMIT_SECONDS, FAILED, Failed, StoreCalls
 from proxy.errors import LeaseLost
 from proxy.sessions.state import AnchorState, Change, ClipSet, Lease
 from proxy.sessions.store import SessionStore
@@ -137,20 +138,24 @@ class SessionMemory:
 
     async def acquire(self, anchor: bytes, cut_digest: bytes) -> Lease | Literal["held", "down"]:
         """Take the right to make a compaction, unless another process has it."""
-        late = False
-
-        async def take() -> Lease | None:
-            taken = await self._store.acquire_lease(anchor, cut_digest, LEASE_SECONDS)
-            if taken is not None and late:
-                # Nobody waits for it any more, and others should not.
-                self.release(taken)
-            return taken
-
-        lease = await self._calls.ask(self._calls.writes, "lease", take)
-        late = lease is FAILED
-        if lease is FAILED:
+        if not self._calls.writes.allows():
             return "down"
-        return lease or "held"
+        acquire = partial(self._store.acquire_lease, anchor, cut_digest, LEASE_SECONDS)
+        task = self._calls.start(
+            self._calls.attempt(self._calls.writes, "lease", acquire, CALL_SECONDS)
+        )
+        answered = False
+        try:
+            answered = await self._calls.within(task, self._calls.patience)
+        finally:
+            if not answered:
+                # Late, or the caller left: nobody will use it, and others should not wait for it.
+                task.add_done_callback(self._give_back)
+        if not answered:
+            self._calls.failed(self._calls.writes, "lease", "timeout")
+            return "down"
+        lease = task.result()
+        return "down" if lease is FAILED else lease or "held"
 
     async def renew(self, lease: Lease) -> None:
         """Keep a lease; when that fails somebody else may take it over, and the commit tells."""
@@ -165,6 +170,11 @@ class SessionMemory:
         """Give a lease back, without waiting."""
         release = partial(self._store.release_lease, lease)
         _ = self._calls.start(self._calls.ask(self._calls.writes, "lease", release))
+
+    def _give_back(self, task: "asyncio.Task[Lease | Failed | None]") -> None:
+        lease = None if task.cancelled() or task.exception() else task.result()
+        if isinstance(lease, Lease):
+            self.release(lease)
 
     async def flush(self) -> None:
         """Store what could not be stored before; called from time to time."""

@@ -6,8 +6,9 @@ lease lapses, and the first to ask takes over.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Literal
 
 from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Window
@@ -38,40 +39,54 @@ class Turns:
         `JOINED` says that the state changed meanwhile: the request is to be planned anew.
         """
         transcript = request.parsed.transcript
-        cut_digest = transcript.items[compact.cut.length - 1].digest
+        # The cut, so that requests that differ behind it share one compaction; and the whole
+        # request, since processes that learned other token ratios may cut it elsewhere. Prefixes
+        # are taken before what is longer, so nobody waits in a circle.
+        cut = transcript.items[compact.cut.length - 1].digest
+        keys = (cut, b"request:" + transcript.items[-1].digest)
+        async with AsyncExitStack() as leases:
+            lease = await self._take(transcript.anchor, keys, request, leases)
+            if isinstance(lease, Lease):
+                # What this process remembers may be older than what another one has just made.
+                now = await self._memory.refresh(transcript)
+                if _differs(now, found):
+                    return JOINED
+                return await self._runs.run(request, window, compact, now, lease=lease)
+        if lease == "busy" and request.handling.rules.fallback != "extractive":
+            return Landed("failed", "busy")
+        # Nobody can say who else is at it: many summaries of one span would be worse than an
+        # extract. A store of our own has nobody else.
+        alone = lease == "down" and not self._memory.shared
+        return await self._runs.run(request, window, compact, found, summarise=alone)
+
+    async def _take(
+        self,
+        anchor: bytes,
+        keys: Sequence[bytes],
+        request: PreparedRequest,
+        leases: AsyncExitStack,
+    ) -> Lease | Literal["down", "busy"]:
+        """Take a lease for each key, waiting for whoever has it; return the first key's.
+
+        ``down`` says that the store does not answer, ``busy`` that the wait was too long.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + request.handling.rules.deadline_seconds
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            lease = await self._memory.acquire(transcript.anchor, cut_digest)
-            if isinstance(lease, Lease):
-                return await self._under(lease, request, window, compact, found)
-            if lease == "held" and clock() >= deadline:
-                if request.handling.rules.fallback != "extractive":
-                    return Landed("failed", "busy")
-                lease = "down"
-            if lease == "down":
-                # Nobody can say who else is at it: many summaries of one span would be worse than
-                # an extract. A store of our own has nobody else.
-                alone = not self._memory.shared
-                return await self._runs.run(request, window, compact, found, summarise=alone)
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)
-
-    async def _under(
-        self,
-        lease: Lease,
-        request: PreparedRequest,
-        window: Window,
-        compact: Compact,
-        found: Found,
-    ) -> Landed:
-        async with self._kept(lease):
-            # What this process remembers may be older than what another one has just made.
-            now = await self._memory.refresh(request.parsed.transcript)
-            if _differs(now, found):
-                return JOINED
-            return await self._runs.run(request, window, compact, now, lease=lease)
+        first: Lease | None = None
+        for key in keys:
+            pause = FIRST_PAUSE_SECONDS
+            while not isinstance(lease := await self._memory.acquire(anchor, key), Lease):
+                if lease == "down":
+                    return "down"
+                if clock() >= deadline:
+                    return "busy"
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)
+            await leases.enter_async_context(self._kept(lease))
+            first = first or lease
+        if first is None:
+            raise AssertionError("there is at least one key")
+        return first
 
     @asynccontextmanager
     async def _kept(self, lease: Lease) -> AsyncIterator[None]:
@@ -91,4 +106,7 @@ class Turns:
 
 def _differs(now: Found, before: Found) -> bool:
     ids = [found.checkpoint.id if found.checkpoint else "" for found in (now, before)]
-    return ids[0] != ids[1] or now.struggle != before.struggle
+    # Clips too: a request that fits with another process's clips needs no compaction.
+    return (
+        ids[0] != ids[1] or now.struggle != before.struggle or dict(now.clips) != dict(before.clips)
+    )

@@ -22,7 +22,7 @@ from proxy.server.handlers import Gateway
 from proxy.server.relay import Relayed
 from proxy.server.stores import OpenableStore, is_shared, make_store
 from proxy.server.tasks import Tasks
-from proxy.server.tenancy import Tenancy, is_loopback
+from proxy.server.tenancy import Tenancy, source_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import EventSink, Fanout, log
 from proxy.upstream.client import TransportOptions, UpstreamClient
@@ -136,9 +136,7 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
 async def _tenancy(settings: Settings, store: OpenableStore) -> Tenancy:
     """Open the store, and find the key that tells tenants apart."""
     tenancy = settings.tenancy
-    source, key = tenancy.source, tenancy.key_bytes()
-    if source == "auto":
-        source = "fixed" if is_loopback(settings.server.host) else "credential"
+    source, key = source_of(tenancy.source, settings.server.host), tenancy.key_bytes()
     shared = is_shared(settings.store)
     if shared and key is None and source != "fixed":
         raise SettingsError(

@@ -60,6 +60,13 @@ class Tenancy:
         return fingerprint.origin(tenant, dialect)
 
 
+def source_of(source: str, host: str) -> str:
+    """Resolve the setting ``auto`` by the address to listen on."""
+    if source == "auto":
+        return "fixed" if is_loopback(host) else "credential"
+    return source
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether an address to listen on reaches this machine only."""
     if host == "localhost":

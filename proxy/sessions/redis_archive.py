@@ -5,7 +5,9 @@ call is atomic and may be repeated. What a crash leaves behind is never named an
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from functools import partial
 
+from proxy.compaction.checkpoint import SCHEMA_VERSION
 from proxy.errors import StateCorrupt
 from proxy.sessions import state
 from proxy.sessions.redis_client import RedisClient
@@ -13,7 +15,7 @@ from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_keys import Keys, data, items
 from proxy.sessions.redis_scripts import ARCHIVE, DROP
 from proxy.sessions.sealing import Sealer
-from proxy.sessions.state import Archived
+from proxy.sessions.state import Archived, Note, ignore, readable
 
 CHUNK_ITEMS = 64
 CHUNK_BYTES = 256 * 1024
@@ -43,8 +45,10 @@ class RedisArchive:
                 arguments += entry
             await self._client.run(ARCHIVE, [*keys, *blobs], arguments)
 
-    async def read(self, anchor: bytes, session: str, archive_id: str) -> list[Archived]:
-        """Return the items of an id by position; damaged and expired ones are left out."""
+    async def read(
+        self, anchor: bytes, session: str, archive_id: str, note: Note = ignore
+    ) -> list[Archived]:
+        """Return the items of an id by position; unreadable and expired ones are left out."""
         entries = [e async for e in self._entries(anchor, session, archive_id)]
         found = []
         for start in range(0, len(entries), CHUNK_ITEMS // 4):
@@ -54,11 +58,12 @@ class RedisArchive:
                 [("GETRANGE", blob, 0, CHUNK_BYTES - 1) for blob in blobs]
             )
             for (position, _), blob, head in zip(part, blobs, heads, strict=True):
-                try:
-                    raw = self._opened(anchor, await self._whole(blob, data(head)))
-                except StateCorrupt:
+                if not head:
                     continue
-                found.append(Archived(position, raw))
+                sealed = await self._whole(blob, data(head))
+                raw = readable(partial(self._opened, anchor, sealed), note)
+                if raw is not None:
+                    found.append(Archived(position, raw))
         return sorted(found, key=lambda archived: archived.index)
 
     async def drop(self, anchor: bytes, session: str, archive_id: str) -> None:
@@ -81,7 +86,9 @@ class RedisArchive:
             sealed = self._sealer.seal(state.pack(item.raw), _CONTEXT + anchor)
             yield item.index, address, sealed
 
-    def _opened(self, anchor: bytes, blob: bytes) -> bytes:
+    def _opened(self, anchor: bytes, blob: bytes) -> bytes | None:
+        if self._sealer.version_of(blob) > SCHEMA_VERSION:
+            return None
         return state.unpack(self._sealer.open(blob, _CONTEXT + anchor))
 
     async def _whole(self, blob: str, head: bytes) -> bytes:

@@ -237,6 +237,23 @@ class RedisClient:
         except (RedisError, RedisClusterException, OSError) as error:
             raise unavailable(error) from None
 
+    async def on_each(self, *command: Argument) -> Sequence[Reply]:
+        """Run a command that has no key on every server that takes writes.
+
+        Raises:
+            StoreUnavailable: when one of them does not answer or refuses.
+        """
+        client, nodes = self._client, list[Redis | ClusterNode]()
+        try:
+            if isinstance(client, RedisCluster):
+                _ = await client.initialize()
+                nodes += client.get_primaries()
+            else:
+                nodes.append(client)
+            return [await node.execute_command(*command) for node in nodes]
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise unavailable(error) from None
+
     async def close(self) -> None:
         """Close every connection."""
         for client in (self._client, *self._sentinels):

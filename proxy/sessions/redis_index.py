@@ -1,6 +1,6 @@
 """The listing of all sessions in Redis. It may lag behind the state and is repaired from it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from proxy.errors import StoreUnavailable
 from proxy.sessions.redis_client import RedisClient
@@ -52,6 +52,15 @@ class RedisIndex:
             return []
         reply = await self._client.call("ZREVRANGE", self._keys.used, 0, limit - 1)
         return await self._with_anchors([text(member) for member in items(reply)])
+
+    async def unlisted(self, sessions: Sequence[str]) -> int:
+        """Count those of some sessions that are not listed."""
+        if not sessions:
+            return 0
+        anchors, used = await self._client.pipeline(
+            [("HMGET", self._keys.anchors, *sessions), ("ZMSCORE", self._keys.used, *sessions)]
+        )
+        return sum(None in pair for pair in zip(items(anchors), items(used), strict=True))
 
     async def older_than(self, time: float) -> AsyncIterator[tuple[str, bytes]]:
         """Yield sessions that are listed as used before a time; remove each, or list it anew."""

@@ -56,6 +56,10 @@ class Keys:
         """A secret."""
         return f"{self.prefix}:secret:{name}"
 
+    def probe(self, name: str) -> str:
+        """A key that is written and deleted to see whether that can be done."""
+        return f"{self.prefix}:probe:{name}"
+
     @property
     def states(self) -> str:
         """A pattern for the state keys of all anchors."""

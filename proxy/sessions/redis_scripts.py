@@ -102,6 +102,14 @@ COMMIT = Script.of(
     _COMMON
     + _APPEND
     + """
+-- What a newer version wrote, or needs a key that we lack, is not ours to overwrite.
+local function ours(value)
+  if not value then return true end
+  if (string.byte(value, 1) or 0) > tonumber(ARGV[20]) then return false end
+  local length = string.byte(value, 2) or 0
+  local name = ',' .. string.sub(value, 3, 2 + length) .. ','
+  return length == 0 or string.find(ARGV[22], name, 1, true) ~= nil
+end
 -- ARGV: see `RedisStore._commit_arguments`
 local key, time, session = KEYS[1], tonumber(ARGV[3]), ARGV[2]
 if ARGV[4] ~= '' then
@@ -151,9 +159,7 @@ if session ~= '' then
 end
 if ARGV[13] ~= '' then
   local field = 'k:' .. ARGV[11] .. ARGV[12]
-  local old = redis.call('HGET', key, field)
-  -- What a newer version wrote is not ours to overwrite.
-  if not old or (string.byte(old, 1) or 0) <= tonumber(ARGV[20]) then
+  if ours(redis.call('HGET', key, field)) then
     local clips, kept = list('k'), {}
     for n = 1, #clips, 3 do
       if clips[n] ~= ARGV[11] or clips[n + 1] ~= ARGV[12] then
@@ -169,13 +175,12 @@ if ARGV[13] ~= '' then
   end
 end
 if ARGV[15] ~= '' then
-  local old = redis.call('HGET', key, 't')
-  if not old or (string.byte(old, 1) or 0) <= tonumber(ARGV[20]) then
+  if ours(redis.call('HGET', key, 't')) then
     redis.call('HSET', key, 't', ARGV[16], 'tt', ARGV[3])
   end
 end
 redis.call('PEXPIRE', key, ARGV[1])
-if KEYS[2] then append(KEYS[2], ARGV[1], ARGV[21], true, 22) end
+if KEYS[2] then append(KEYS[2], ARGV[1], ARGV[21], true, 23) end
 return 1
 """
 )
@@ -355,4 +360,9 @@ for n = 3, #KEYS do
   end
 end
 return 1
+""")
+
+PROBE = Script.of("""
+redis.call('SET', KEYS[1], '1', 'PX', 10000)
+return redis.call('DEL', KEYS[1])
 """)

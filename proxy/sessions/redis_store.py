@@ -6,13 +6,13 @@ The listing of all sessions stands elsewhere and may lag; it is repaired by scan
 """
 
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from proxy import codec
 from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
-from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
+from proxy.errors import LeaseLost, StoreUnavailable
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions import state
 from proxy.sessions.redis_archive import RedisArchive
@@ -20,15 +20,18 @@ from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_index import RedisIndex
 from proxy.sessions.redis_keys import Keys, data, items, text, tuples
+from proxy.sessions.redis_values import RedisValues
 from proxy.sessions.sealing import Sealer
 from proxy.sessions.state import (
     AnchorState,
     Archived,
     Change,
-    ClipSet,
     Lease,
+    Note,
     SessionRow,
     Struggle,
+    Unreadable,
+    ignore,
 )
 from proxy.sessions.store_url import StoreUrl
 from proxy.telemetry import Event
@@ -65,7 +68,7 @@ class RedisStore:
         """Use the servers at `url`; nothing is connected before a call."""
         self._client = RedisClient(url)
         self._keys = Keys(prefix)
-        self._sealer = sealer
+        self._values = RedisValues(sealer)
         self._retention = retention
         self._life = int((retention.session + SLACK_SECONDS) * 1000)
         self._archive = RedisArchive(self._client, self._keys, sealer, retention.archive)
@@ -91,26 +94,26 @@ class RedisStore:
             raise StoreUnavailable("Redis: a lookup answered something else", "malformed_reply")
         version, struggle, cuts, deepest, body, sets = reply
         found = {data(cut): text(id_) for cut, id_ in tuples(cuts, 2)}
-        clip_sets, damaged = self._clip_sets(anchor, sets)
+        damaged = Counter[Unreadable]()
+        clip_sets = self._values.clip_sets(anchor, sets, lambda why: damaged.update([why]))
         state_ = AnchorState(
             found,
             clip_sets,
-            self._struggle(anchor, struggle),
-            corrupt=damaged,
+            self._values.struggle(anchor, struggle) or Struggle(),
+            corrupt=sum(n for value, n in damaged.items() if value.why != "newer"),
             version=int(data(version)),
         )
         wanted = text(deepest)
         if not wanted:
             return state_
-        checkpoint = self._checkpoint(anchor, wanted, body)
+        checkpoint = self._values.checkpoint(anchor, wanted, body)
         if checkpoint is not None:
             return replace(state_, checkpoints={wanted: checkpoint})
         return await self._without(anchor, chain, state_, tuples(cuts, 2))
 
     async def load_checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         """See `SessionStore.load_checkpoint`."""
-        body = await self._client.call("HGET", self._keys.state(anchor), f"c:{checkpoint_id}")
-        return self._checkpoint(anchor, checkpoint_id, body)
+        return await self._load(anchor, checkpoint_id)
 
     async def commit(self, change: Change) -> None:
         """See `SessionStore.commit`."""
@@ -193,6 +196,18 @@ class RedisStore:
                 rows.append(found[0])
         return sorted(rows, key=lambda row: -row.used)
 
+    async def all_sessions(self) -> AsyncIterator[str]:
+        """See `SessionStore.all_sessions`."""
+        # The listing may lack some. A walk may tell a key twice.
+        seen = set[bytes]()
+        async for key in self._client.keys(self._keys.states):
+            anchor = self._keys.anchor_of(key)
+            if anchor and anchor not in seen:
+                seen.add(anchor)
+                for session in await self._names(anchor):
+                    self._remember(session, anchor)
+                    yield session
+
     async def delete_session(self, session: str) -> bool:
         """See `SessionStore.delete_session`."""
         anchor = await self._anchor_of(session)
@@ -214,13 +229,18 @@ class RedisStore:
         """See `SessionStore.secret`."""
         return await self.adopt_secret(name, secrets.token_bytes(32))
 
+    async def known_secret(self, name: str) -> bytes | None:
+        """See `SessionStore.known_secret`."""
+        found = await self._client.call("GET", self._keys.secret(name))
+        return None if found is None else data(found)
+
     async def adopt_secret(self, name: str, value: bytes) -> bytes:
         """See `SessionStore.adopt_secret`."""
         key = self._keys.secret(name)
         await self._client.call("SET", key, value, "NX")
         return data(await self._client.call("GET", key))
 
-    async def export(self, session: str) -> AsyncIterator[Change]:
+    async def export(self, session: str, note: Note = ignore) -> AsyncIterator[Change]:
         """See `SessionStore.export`."""
         anchor = await self._anchor_of(session)
         row = await self._row(anchor, session)
@@ -228,30 +248,38 @@ class RedisStore:
             return
         yield Change(anchor, session, row[0].created)
         for archive_id in row[1]:
-            archive = tuple(await self._archive.read(anchor, session, archive_id))
+            archive = tuple(await self._archive.read(anchor, session, archive_id, note))
             yield Change(anchor, session, row[0].created, archive=archive, archive_id=archive_id)
         contents = items(
             await self._client.run(scripts.CONTENTS, [self._keys.state(anchor)], [session])
         )
         for id_ in items(contents[0]):
-            checkpoint = await self.load_checkpoint(anchor, text(id_))
+            checkpoint = await self._load(anchor, text(id_), note)
             if checkpoint is not None:
                 yield Change(anchor, session, row[0].created, checkpoint)
         sets = [part for d, c, body in tuples(contents[1], 3) for part in (d, c, b"", body)]
-        for clips in self._clip_sets(anchor, sets)[0]:
+        for clips in self._values.clip_sets(anchor, sets, note):
             yield Change(anchor, session, row[0].created, clip_set=replace(clips, session=session))
         lines = [Event.from_json(codec.loads(line)) for line in await self.events(session)]
         yield Change(
             anchor,
             session,
             row[0].used,
-            struggle=self._struggle(anchor, contents[2]),
+            struggle=self._values.struggle(anchor, contents[2], note),
             events=tuple(event for event in lines if event is not None),
         )
 
     async def close(self) -> None:
         """See `SessionStore.close`."""
         await self._client.close()
+
+    async def relist(self) -> int:
+        """Make the listing of sessions whole; return how many there are."""
+        return await self._index.rebuild(self._sessions_of)
+
+    async def _load(self, anchor: bytes, id_: str, note: Note = ignore) -> Checkpoint | None:
+        body = await self._client.call("HGET", self._keys.state(anchor), f"c:{id_}")
+        return self._values.checkpoint(anchor, id_, body, note)
 
     async def _without(
         self,
@@ -285,61 +313,21 @@ class RedisStore:
         if checkpoint is None:
             arguments += ["", "", 0, "", ""]
         else:
-            body = self._sealer.seal(
-                state.dump_checkpoint(checkpoint), _context(anchor, checkpoint.id)
-            )
+            body = self._values.checkpoint_body(anchor, checkpoint)
             created = repr(checkpoint.created)
             arguments += [checkpoint.id, checkpoint.cut_digest, created, checkpoint.session, body]
         clips = change.clip_set
         if clips is None:
             arguments += ["", "", "", ""]
         else:
-            context = _context(anchor, f"{clips.digest.hex()} {clips.checkpoint}")
-            packed = state.dump_clips(clips.clips)
-            sealed = self._sealer.seal(packed, context)
-            arguments += [clips.digest, clips.checkpoint, clips.session or "-", sealed]
+            body = self._values.clips_body(anchor, clips)
+            arguments += [clips.digest, clips.checkpoint, clips.session or "-", body]
         struggle = change.struggle
-        arguments += ["", ""] if struggle is None else ["1", self._sealed(anchor, struggle)]
+        told = struggle and self._values.struggle_body(anchor, struggle)
+        arguments += ["1", told] if told else ["", ""]
         archive_id = change.archive_id if change.archive else ""
-        return [
-            *arguments, archive_id, MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, MAX_EVENTS
-        ]  # fmt: skip
-
-    def _checkpoint(self, anchor: bytes, id_: str, body: Reply) -> Checkpoint | None:
-        try:
-            if not isinstance(body, bytes) or self._sealer.version_of(body) > SCHEMA_VERSION:
-                return None
-            return state.load_checkpoint(self._sealer.open(body, _context(anchor, id_)))
-        except StateCorrupt:
-            return None
-
-    def _clip_sets(self, anchor: bytes, reply: Reply) -> tuple[list[ClipSet], int]:
-        sets, damaged = [], 0
-        for digest, checkpoint, session, body in tuples(reply, 4):
-            context = _context(anchor, f"{data(digest).hex()} {text(checkpoint)}")
-            try:
-                if self._sealer.version_of(data(body)) > SCHEMA_VERSION:
-                    continue
-                clips = state.load_clips(self._sealer.open(data(body), context))
-            except StateCorrupt:
-                damaged += 1
-                continue
-            if clips is not None:
-                name = text(session).removeprefix("-")
-                sets.append(ClipSet(data(digest), text(checkpoint), name, clips))
-        return sets, damaged
-
-    def _sealed(self, anchor: bytes, struggle: Struggle) -> bytes:
-        packed = state.dump_struggle(struggle)
-        return self._sealer.seal(packed, _context(anchor, "struggle"))
-
-    def _struggle(self, anchor: bytes, body: Reply) -> Struggle:
-        try:
-            if not isinstance(body, bytes) or self._sealer.version_of(body) > SCHEMA_VERSION:
-                return Struggle()
-            return state.load_struggle(self._sealer.open(body, _context(anchor, "struggle")))
-        except StateCorrupt:
-            return Struggle()
+        limits = (MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, MAX_EVENTS)
+        return [*arguments, archive_id, *limits, self._values.sealer.key_names]
 
     async def _row(self, anchor: bytes, session: str) -> tuple[SessionRow, list[str]] | None:
         if not anchor:
@@ -351,10 +339,12 @@ class RedisStore:
         created, used, checkpoints = (float(member) for member in row[:3])
         return SessionRow(session, created, used, int(checkpoints)), row[3:]
 
-    async def _sessions_of(self, anchor: bytes) -> list[tuple[str, float]]:
+    async def _names(self, anchor: bytes) -> list[str]:
         fields = items(await self._client.call("HKEYS", self._keys.state(anchor)))
-        sessions = [text(f).removeprefix("x:") for f in fields if data(f).startswith(b"x:")]
-        rows = [await self._row(anchor, session) for session in sessions]
+        return [text(f).removeprefix("x:") for f in fields if data(f).startswith(b"x:")]
+
+    async def _sessions_of(self, anchor: bytes) -> list[tuple[str, float]]:
+        rows = [await self._row(anchor, session) for session in await self._names(anchor)]
         return [(row[0].id, row[0].used) for row in rows if row is not None]
 
     async def _forget(self, session: str, anchor: bytes, limit: str) -> bool:
@@ -390,8 +380,3 @@ class RedisStore:
     def _event_keys(self, session: str, anchor: bytes) -> list[str]:
         keys = [self._keys.events(b"", session)]
         return [*keys, self._keys.events(anchor, session)] if anchor else keys
-
-
-def _context(anchor: bytes, name: str) -> bytes:
-    # Binds an encrypted value to its place, so that it cannot be put elsewhere.
-    return anchor.hex().encode() + b":" + name.encode()

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from proxy.compaction.checkpoint import SCHEMA_VERSION
-from proxy.errors import StateCorrupt
+from proxy.errors import StateCorrupt, StateLocked
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -72,6 +72,11 @@ class Sealer:
         self._first = keys[0][0] if keys else ""
         self._address_key = _derive(keys[0][1], b"address") if keys else b""
 
+    @property
+    def key_names(self) -> str:
+        """The ids of the keys that are there, each between commas."""
+        return f",{','.join(self._ciphers)},"
+
     def seal(self, packed: bytes, context: bytes) -> bytes:
         """Return the stored form of what `state.pack` returned.
 
@@ -91,8 +96,9 @@ class Sealer:
         """Return the packed value.
 
         Raises:
-            StateCorrupt: when the value is damaged, was sealed for another context or with a
-                key that is not there, or is newer than this program (see `version_of`).
+            StateCorrupt: when the value is damaged, was sealed for another context or is newer
+                than this program (see `version_of`).
+            StateLocked: when it was sealed with a key that is not there.
         """
         version = self.version_of(data)
         if version > SCHEMA_VERSION:
@@ -137,7 +143,7 @@ class Sealer:
             raise StateCorrupt("a stored value is damaged")
         cipher = self._ciphers.get(name)
         if cipher is None:
-            raise StateCorrupt(f"a stored value needs encryption key '{name}'")
+            raise StateLocked(name)
         nonce, ciphertext = body[:_NONCE_BYTES], body[_NONCE_BYTES:]
         from cryptography.exceptions import InvalidTag
 

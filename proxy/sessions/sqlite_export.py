@@ -2,18 +2,28 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from proxy import codec
-from proxy.errors import StateCorrupt
 from proxy.sessions import state
-from proxy.sessions.state import Archived, Change, ClipSet, Struggle
+from proxy.sessions.state import Archived, Change, ClipSet, Note, Struggle, readable
 from proxy.telemetry import Event
 
 Part = Callable[[], Change | None]
-"""Reads one change; None when what it would hold is damaged or of a newer version."""
+"""Reads one change; None when what it would hold cannot be read."""
+
+PAGE = 500
 
 
-def parts(db: sqlite3.Connection, session: str) -> Sequence[Part]:
+def sessions_after(db: sqlite3.Connection, row: int) -> Sequence[tuple[int, str]]:
+    """Return some sessions behind a row number, with their own, in that order."""
+    return db.execute(
+        "SELECT rowid, id FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?", (row, PAGE)
+    ).fetchall()
+
+
+def parts(db: sqlite3.Connection, session: str, note: Note) -> Sequence[Part]:
     """Return readers of everything a session has, in the order it is to be committed."""
     row = db.execute(
         "SELECT anchor, created, used FROM sessions WHERE id = ?", (session,)
@@ -22,7 +32,7 @@ def parts(db: sqlite3.Connection, session: str) -> Sequence[Part]:
         return ()
     anchor, created, used = row
     checkpoints = db.execute(
-        "SELECT id, data, created FROM checkpoints WHERE session = ? ORDER BY created, rowid",
+        "SELECT data, created FROM checkpoints WHERE session = ? ORDER BY created, rowid",
         (session,),
     ).fetchall()
     clip_sets = db.execute(
@@ -36,53 +46,49 @@ def parts(db: sqlite3.Connection, session: str) -> Sequence[Part]:
         ).fetchall()
     )
     found: list[Part] = [lambda: Change(anchor, session, created)]
-    found += [_archive_part(db, anchor, session, name, time) for name, time in archives.items()]
-    found += [_checkpoint_part(anchor, session, data, time) for _, data, time in checkpoints]
-    found += [_clips_part(anchor, session, created, row) for row in clip_sets]
+    found += [
+        _archive_part(db, Change(anchor, session, time, archive_id=name), note)
+        for name, time in archives.items()
+    ]
+    found += [
+        _checkpoint_part(Change(anchor, session, time), data, note) for data, time in checkpoints
+    ]
+    found += [_clips_part(Change(anchor, session, created), row, note) for row in clip_sets]
     return [*found, lambda: _last(db, anchor, session, used)]
 
 
-def _archive_part(
-    db: sqlite3.Connection, anchor: bytes, session: str, archive_id: str, time: float
-) -> Part:
+def _archive_part(db: sqlite3.Connection, change: Change, note: Note) -> Part:
     def read() -> Change:
         rows = db.execute(
             "SELECT position, data FROM archive JOIN blobs ON blobs.digest = archive.blob"
             " WHERE session = ? AND archive_id = ? ORDER BY position",
-            (session, archive_id),
+            (change.session, change.archive_id),
         )
         archive = []
         for position, data in rows:
-            try:
-                archive.append(Archived(position, state.unpack(data)))
-            except StateCorrupt:
-                continue
-        return Change(anchor, session, time, archive=tuple(archive), archive_id=archive_id)
+            raw = readable(partial(state.unpack, data), note)
+            if raw is not None:
+                archive.append(Archived(position, raw))
+        return replace(change, archive=tuple(archive))
 
     return read
 
 
-def _checkpoint_part(anchor: bytes, session: str, data: bytes, time: float) -> Part:
+def _checkpoint_part(change: Change, data: bytes, note: Note) -> Part:
     def read() -> Change | None:
-        try:
-            checkpoint = state.load_checkpoint(data)
-        except StateCorrupt:
-            return None
-        return None if checkpoint is None else Change(anchor, session, time, checkpoint)
+        checkpoint = readable(partial(state.load_checkpoint, data), note)
+        return None if checkpoint is None else replace(change, checkpoint=checkpoint)
 
     return read
 
 
-def _clips_part(anchor: bytes, session: str, time: float, row: tuple[bytes, str, bytes]) -> Part:
+def _clips_part(change: Change, row: tuple[bytes, str, bytes], note: Note) -> Part:
     def read() -> Change | None:
         digest, checkpoint, data = row
-        try:
-            clips = state.load_clips(data)
-        except StateCorrupt:
-            return None
+        clips = readable(partial(state.load_clips, data), note)
         if clips is None:
             return None
-        return Change(anchor, session, time, clip_set=ClipSet(digest, checkpoint, session, clips))
+        return replace(change, clip_set=ClipSet(digest, checkpoint, change.session, clips))
 
     return read
 

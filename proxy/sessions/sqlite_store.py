@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,8 +38,10 @@ from proxy.sessions.state import (
     Change,
     ClipSet,
     Lease,
+    Note,
     SessionRow,
     Struggle,
+    ignore,
 )
 from proxy.telemetry import Event
 
@@ -163,6 +166,14 @@ class SqliteStore:
         )
         return [SessionRow(*row) for row in rows]
 
+    async def all_sessions(self) -> AsyncIterator[str]:
+        """See `SessionStore.all_sessions`."""
+        page, last = partial(sqlite_export.sessions_after, self._db()), 0
+        while rows := await self._run(partial(page, last)):
+            for _, session in rows:
+                yield session
+            last = rows[-1][0]
+
     async def delete_session(self, session: str) -> bool:
         """See `SessionStore.delete_session`."""
 
@@ -196,6 +207,12 @@ class SqliteStore:
 
         return await self._run(lambda: self._write(draw))
 
+    async def known_secret(self, name: str) -> bytes | None:
+        """See `SessionStore.known_secret`."""
+        query = "SELECT value FROM secrets WHERE name = ?"
+        row = await self._run(lambda: self._db().execute(query, (name,)).fetchone())
+        return bytes(row[0]) if row else None
+
     async def adopt_secret(self, name: str, value: bytes) -> bytes:
         """See `SessionStore.adopt_secret`."""
 
@@ -205,9 +222,9 @@ class SqliteStore:
         await self._run(lambda: self._write(adopt))
         return await self.secret(name)
 
-    async def export(self, session: str) -> AsyncIterator[Change]:
+    async def export(self, session: str, note: Note = ignore) -> AsyncIterator[Change]:
         """See `SessionStore.export`."""
-        for part in await self._run(lambda: sqlite_export.parts(self._db(), session)):
+        for part in await self._run(lambda: sqlite_export.parts(self._db(), session, note)):
             change = await self._run(part)
             if change is not None:
                 yield change

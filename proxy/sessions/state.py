@@ -4,8 +4,9 @@ A stored value is zstd-compressed JSON with a schema version. A value that is ne
 program knows is treated as absent and never overwritten.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 import zstandard
 from pydantic import TypeAdapter, ValidationError
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from proxy import codec
 from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
 from proxy.compaction.clip import Clipped
-from proxy.errors import StateCorrupt
+from proxy.errors import StateCorrupt, StateLocked
 from proxy.telemetry import Event
 
 COOL_AFTER_FAILURES = 3
@@ -21,6 +22,8 @@ MAX_CLIP_SETS = 64
 """Clip decisions kept per anchor, the newest ones; older ones are of branches long left."""
 
 _MAX_VALUE_BYTES = 1 << 30
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,38 @@ class SessionRow:
     checkpoints: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a stored value counts as absent."""
+
+    why: Literal["damaged", "newer", "locked"]
+    key: str = ""
+    """Id of the encryption key that is not there, when it is locked."""
+
+
+Note = Callable[[Unreadable], None]
+"""Takes note of a value that is left out."""
+
+
+def ignore(_: Unreadable) -> None:
+    """Take no note."""
+
+
+def readable(load: Callable[[], _T | None], note: Note) -> _T | None:
+    """Return what `load` reads; None, with a note, when that is damaged, newer or locked."""
+    try:
+        value = load()
+    except StateLocked as error:
+        note(Unreadable("locked", error.key))
+    except StateCorrupt:
+        note(Unreadable("damaged"))
+    else:
+        if value is None:
+            note(Unreadable("newer"))
+        return value
+    return None
+
+
 _CHECKPOINT: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
 
 
@@ -153,9 +188,14 @@ def unpack(data: bytes) -> bytes:
     raise StateCorrupt("a stored value is damaged")
 
 
+def checkpoint_json(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint as JSON."""
+    return _CHECKPOINT.dump_json(checkpoint)
+
+
 def dump_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the stored form of a checkpoint."""
-    return pack(_CHECKPOINT.dump_json(checkpoint))
+    return pack(checkpoint_json(checkpoint))
 
 
 def load_checkpoint(data: bytes) -> Checkpoint | None:

@@ -9,7 +9,15 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from proxy.compaction.checkpoint import Checkpoint
-from proxy.sessions.state import AnchorState, Archived, Change, Lease, SessionRow
+from proxy.sessions.state import (
+    AnchorState,
+    Archived,
+    Change,
+    Lease,
+    Note,
+    SessionRow,
+    ignore,
+)
 from proxy.telemetry import Event
 
 
@@ -74,6 +82,14 @@ class SessionStore(Protocol):
         """List sessions, the most recently used first."""
         ...
 
+    def all_sessions(self) -> AsyncIterator[str]:
+        """Yield the id of every session once, in no order.
+
+        Sessions that come or go meanwhile may be told or not; all others are, however often
+        they are used meanwhile.
+        """
+        ...
+
     async def delete_session(self, session: str) -> bool:
         """Delete a session and all that no other session reaches; False when unknown."""
         ...
@@ -86,14 +102,18 @@ class SessionStore(Protocol):
         """Return a random 32-byte secret, drawn at its first use and kept ever after."""
         ...
 
+    async def known_secret(self, name: str) -> bytes | None:
+        """Return a secret; None when none was drawn or adopted."""
+        ...
+
     async def adopt_secret(self, name: str, value: bytes) -> bytes:
         """Keep a secret that comes from another store, unless there is one; return what stands."""
         ...
 
-    def export(self, session: str) -> AsyncIterator[Change]:
+    def export(self, session: str, note: Note = ignore) -> AsyncIterator[Change]:
         """Yield changes that recreate a session when another store commits them in order.
 
-        Damaged values and those of a newer version are left out.
+        Values that cannot be read are left out, each with a note.
         """
         ...
 

@@ -1,28 +1,26 @@
 """Growing agent sessions against a few proxy processes, every request of them checked.
 
-A client sends each request of its session to any living proxy. When that one dies it asks
-another, as an SDK does; a reply other than 200 is a violation. What arrives upstream is checked
-whether its client lived to see the reply or not.
+A client has a proxy of its own and asks another one while that is dead; with `roam` it asks any
+proxy now and then. A request that dies with its proxy is sent again, as an SDK does; a reply other
+than 200 is a violation. What arrives upstream is checked whether its client saw the reply or not.
 """
 
 import asyncio
 import itertools
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import aiohttp
 from multidict import CIMultiDict
 
-from proxy.codec import JsonObject, dumps, loads
-from tests import builders as b
+from proxy.codec import JsonObject, loads
+from proxy.compactor.memory import FRESH_SECONDS
+from tests.chaos.lives import Life, Prompts, Violations, marks
 from tests.e2e import checks
 from tests.e2e.checks import REQUEST_ID, Exchange
 from tests.e2e.running import Served
@@ -37,66 +35,7 @@ SETTINGS = {
     "FOLDGATE_TENANCY__KEY": "the same for all",
 }
 ANSWER_SECONDS = 30.0
-MAX_TOLD = 40
-"""Violations that are told in full; the others are counted."""
-
-_MARK = re.compile(rb"mark(\d+)n\d{5}z|job(\d+)q")
-
-
-def marks(data: bytes) -> set[int]:
-    """Return the sessions whose marks occur in something."""
-    return {int(one or other) for one, other in _MARK.findall(data)}
-
-
-class Violations(list[str]):
-    """What must not have happened; `total` counts those that are not listed, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return self.kinds.total()
-
-    def add(self, kind: str, text: str) -> None:
-        self.kinds[kind] += 1
-        if len(self) < MAX_TOLD:
-            self.append(f"({kind}) {time.strftime('%H:%M:%S')} {text}")
-
-
-class Life:
-    """One session from its task to its end: all of it follows from its number."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._rng = random.Random(f"life {number}")
-        self.steps = self._rng.randrange(18, 60)
-        self.result_chars = self._rng.randrange(700, 1500)
-        self.stream = number % 3 == 0
-        self.task = f"{b.TASK} This is job{number}q."
-
-    @cached_property
-    def messages(self) -> list[JsonObject]:
-        """The task and its tool calls; every other session has the user speak in between."""
-        said = b.tool_session(
-            self.steps, task=self.task, result_chars=self.result_chars, seed=self.number
-        )
-        if self.number % 2:
-            for step in range(self.steps - 2, 4, -self._rng.randrange(6, 12)):
-                # Two messages of instructions and task, then two for each step.
-                turn = [b.assistant(f"Step {step} is done."), b.user(f"Go on with part {step}.")]
-                said[2 + 2 * step : 2 + 2 * step] = turn
-        return said
-
-    @cached_property
-    def items(self) -> list[bytes]:
-        """Every message but the instructions, as it is sent."""
-        return [dumps(message) for message in self.messages[1:]]
-
-    def requests(self) -> Iterator[bytes]:
-        for step in checks.steps(self.messages):
-            yield b.chat_body(step, stream=True) if self.stream else b.chat_body(step)
+MAX_KEPT = 1000
 
 
 class Proxy:
@@ -159,44 +98,16 @@ class Fleet:
         self.places[place] = None
         self._ended.append(proxy)
 
-    async def any(self, rng: random.Random) -> Proxy:
-        """Return a living proxy, waiting for one if need be."""
+    async def pick(self, rng: random.Random, place: int | None = None) -> Proxy:
+        """Return the proxy of a place, or else any living one, waiting for one if need be."""
         while not self.living:
             await self._changed.wait()
-        return rng.choice(self.living)
+        proxy = None if place is None else self.places[place]
+        return rng.choice(self.living) if proxy is None or proxy.dead else proxy
 
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-@dataclass
-class Prompts:
-    """How the prompt of one session changed from request to request."""
-
-    life: Life
-    troubles: int
-    """How many kills there had been when it began."""
-    last: Sequence[bytes] = ()
-    record: str = ""
-    records: set[str] = field(default_factory=set)
-    changes: Counter[str] = field(default_factory=Counter)
-
-    def take(self, exchange: Exchange) -> str:
-        """Note a request; says how its prompt departs from the one before, if it does."""
-        new = checks.raw_messages(exchange.arrived)
-        record = checks.record_id(checks.record_of(exchange))
-        kept = new[: len(self.last)] == self.last
-        change = "" if kept else "new"
-        if not kept and record in self.records | {""}:
-            change = "same" if record == self.record else "back"
-        if change and "clipped" in exchange.marks:
-            change = "clipped"
-        if change:
-            self.changes[change] += 1
-        self.last, self.record = new, record
-        self.records |= {record} if record else set()
-        return change
 
 
 class Load:
@@ -210,11 +121,12 @@ class Load:
         *,
         seed: int,
         pause_seconds: tuple[float, float],
+        roam: float = 0.0,
     ) -> None:
         self.stop = asyncio.Event()
         self.violations = violations
         self.troubles = 0
-        """Kills so far, of whatever; each may cost a session one more rewrite."""
+        """Kills and returns so far, of whatever; each may cost a session one more rewrite."""
         self.counts: Counter[str] = Counter()
         self.seconds: list[tuple[float, float]] = []
         """When each answered request began, and how long it took."""
@@ -223,6 +135,8 @@ class Load:
         self._fleet = fleet
         self._rng = random.Random(f"load {seed}")
         self._pause = pause_seconds
+        self._roam = roam
+        self._troubled_at = 0.0
         self._lives = itertools.count(1)
         self._numbers = itertools.count(1)
         self._sent: dict[str, tuple[Life, bytes]] = {}
@@ -231,21 +145,28 @@ class Load:
         checks.make_strict(up, WINDOW)
         up.summary_text = self._summarise
 
+    def trouble(self) -> None:
+        """Note that something was killed, or is back."""
+        self.troubles += 1
+        self._troubled_at = time.monotonic()
+
     async def run(self, sessions: int) -> None:
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
             asyncio.TaskGroup() as group,
         ):
-            for _ in range(sessions):
-                group.create_task(self._client(http))
+            for number in range(sessions):
+                group.create_task(self._client(http, number % len(self._fleet.places)))
         self._collect()
 
-    async def _client(self, http: aiohttp.ClientSession) -> None:
+    async def _client(self, http: aiohttp.ClientSession, place: int) -> None:
         while not self.stop.is_set():
-            prompts = Prompts(Life(next(self._lives)), self.troubles)
+            # One that began within half a minute of trouble may have been made by both.
+            late = time.monotonic() - self._troubled_at < FRESH_SECONDS
+            prompts = Prompts(self.new_life(), self.troubles - late)
             self.counts["sessions"] += 1
             for body in prompts.life.requests():
-                exchange = await self._answered(http, prompts.life, body)
+                exchange = await self.ask(http, prompts.life, place, body)
                 if exchange.status == 200 and exchange.forwarded is not None:
                     self._follow(prompts, exchange)
                 if self.stop.is_set():
@@ -253,10 +174,16 @@ class Load:
                 await asyncio.sleep(self._rng.uniform(*self._pause))
             self._judge(prompts)
 
-    async def _answered(self, http: aiohttp.ClientSession, life: Life, body: bytes) -> Exchange:
+    def new_life(self) -> Life:
+        return Life(next(self._lives))
+
+    async def ask(
+        self, http: aiohttp.ClientSession, life: Life, place: int, body: bytes
+    ) -> Exchange:
         """Send a request until a proxy lives long enough to answer it."""
         while True:
-            proxy = await self._fleet.any(self._rng)
+            roams = self._rng.random() < self._roam
+            proxy = await self._fleet.pick(self._rng, None if roams else place)
             number = str(next(self._numbers))
             self._sent[number] = (life, body)
             self.counts["requests"] += 1
@@ -276,7 +203,9 @@ class Load:
             self.counts["answered"] += 1
             if exchange.status == 200 and (not life.stream or b"[DONE]" in exchange.reply):
                 return exchange
-            self.violations.add("a", f"job{life.number}: {exchange.status} {exchange.reply[:300]!r}")
+            self.violations.add(
+                "a", f"job{life.number}: {exchange.status} {exchange.reply[:300]!r}"
+            )
             return exchange
 
     async def _post(
@@ -305,11 +234,12 @@ class Load:
                     self.violations.add("b", f"a summary of {marks(record.body)}")
             elif record.is_chat:
                 number = record.headers[REQUEST_ID]
-                self._check(*self._sent.pop(number), record)
+                self._check(*self._sent[number], record)
                 self._arrived[number] = record
-        while len(self._arrived) > 1000:
-            # Their clients never saw a reply.
-            self._arrived.pop(next(iter(self._arrived)))
+        for kept in (self._sent, self._arrived):
+            # Those whose clients never saw a reply, and what may still arrive.
+            while len(kept) > MAX_KEPT:
+                kept.pop(next(iter(kept)))
         for refusal in self._up.rejections[self._refused :]:
             self.violations.add("a", f"upstream: {refusal}")
         self._refused = len(self._up.rejections)
@@ -331,17 +261,21 @@ class Load:
     def _follow(self, prompts: Prompts, exchange: Exchange) -> None:
         self.counts.update(f"marked {mark}" for mark in exchange.marks)
         change = prompts.take(exchange)
+        quiet = time.monotonic() - self._troubled_at
         if change == "same":
             self.violations.add("e", f"job{prompts.life.number}: other bytes, same checkpoint")
+        if change == "back" and quiet > FRESH_SECONDS:
+            text = f"job{prompts.life.number}: back to an older checkpoint, quiet for {quiet:.0f} s"
+            self.violations.add("e", text)
         if change:
             self.counts[f"prompts changed: {change}"] += 1
 
     def _judge(self, prompts: Prompts) -> None:
         self.counts["checkpoints seen"] += len(prompts.records)
         back, allowed = prompts.changes["back"], self.troubles - prompts.troubles
-        if back > allowed:
+        if back > allowed and not self._roam:
             text = f"job{prompts.life.number}: back to an older checkpoint {back} times"
-            self.violations.add("e", f"{text} in {allowed} kills; {dict(prompts.changes)}")
+            self.violations.add("e", f"{text}, {allowed} kills and returns")
 
 
 async def ready(http: aiohttp.ClientSession, proxy: Proxy) -> JsonObject:
@@ -354,7 +288,9 @@ async def ready(http: aiohttp.ClientSession, proxy: Proxy) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-async def settled(fleet: Fleet, seconds: float, at_every_look: Callable[[], None] | None = None) -> bool:
+async def settled(
+    fleet: Fleet, seconds: float, at_every_look: Callable[[], None] | None = None
+) -> bool:
     """Return once every proxy says that its store is well and nothing waits to be stored."""
     async with aiohttp.ClientSession() as http:
         deadline = time.monotonic() + seconds

@@ -27,6 +27,7 @@ from proxy.sessions.state import (
     Lease,
     SessionRow,
     Struggle,
+    Unreadable,
 )
 from proxy.sessions.store import SessionStore
 from proxy.telemetry import Event
@@ -740,6 +741,76 @@ class SessionStoreContract:
 
         assert after == before
         assert len(before[1][0]) == 3  # type: ignore[index]
+
+    async def test_every_session_is_told_once_whatever_happens_meanwhile(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        other = await harness.open()
+        anchors = [b"anchor-%013d" % n for n in range(15)]
+        expected = {f"s{n}" for n in range(45)}
+        for n in range(45):
+            await store.commit(Change(anchors[n % 15], f"s{n}", NOW + n))
+        told: list[str] = []
+        async for session in store.all_sessions():
+            told.append(session)
+            n = int(session.removeprefix("s"))
+            # Used, and more of them, while we look.
+            await other.touch(anchors[n % 15], session, NOW + 1000 + n)
+            if n < 45:
+                await other.commit(Change(anchors[n % 15], f"s{n + 100}", NOW + 2000))
+        assert len(told) == len(set(told))
+        assert expected <= set(told) <= expected | {f"s{n + 100}" for n in range(45)}
+        assert sorted([session async for session in other.all_sessions()]) == sorted(
+            expected | {f"s{n + 100}" for n in range(45)}
+        )
+
+    async def test_no_session_is_told_when_there_is_none(self, store: SessionStore) -> None:
+        await store.commit(Change(ANCHOR, "", NOW, struggle=Struggle(failures=1)))
+        await store.append_events([event(1, "never committed")])
+        assert [session async for session in store.all_sessions()] == []
+
+    async def test_a_secret_is_known_once_it_was_drawn(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        assert await store.known_secret("tenant") is None
+        assert await store.known_secret("tenant") is None
+        drawn = await store.secret("tenant")
+        assert await (await harness.open()).known_secret("tenant") == drawn
+        await store.adopt_secret("other", b"o" * 32)
+        assert await store.known_secret("other") == b"o" * 32
+
+    async def test_an_export_leaves_out_what_cannot_be_read_and_says_so(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        for n in (1, 2, 3):
+            archive = archive_of(b"of %d" % n, b"shared")
+            await store.commit(
+                checkpoint_change(make_checkpoint(f"cp{n}", n), archive=archive, events=(event(n),))
+            )
+        good, bad = make_clips(1), make_clips(2)
+        for clips in (good, bad):
+            await store.commit(clips_change(clips))
+        await harness.put_checkpoint("cp1", b"damaged")
+        newer = codec.dumps({"schema_version": SCHEMA_VERSION + 1})
+        await harness.put_checkpoint("cp2", state.pack(newer))
+        await harness.put_clips(ANCHOR, bad, b"damaged")
+        again = await harness.open()
+
+        notes: list[Unreadable] = []
+        changes = [change async for change in again.export("s1", notes.append)]
+
+        assert sorted(note.why for note in notes) == ["damaged", "damaged", "newer"]
+        await again.delete_session("s1")
+        for change in changes:
+            await again.commit(change)
+        assert await look(again, [digest(n) for n in (1, 2, 3)]) == AnchorState(
+            {digest(3): "cp3"}, (good,), checkpoints={"cp3": make_checkpoint("cp3", 3)}
+        )
+        # What a lost checkpoint stood for is not lost.
+        for n in (1, 2, 3):
+            assert await again.archived("s1", f"cp{n}") == [*archive_of(b"of %d" % n, b"shared")]
+        assert numbers(await again.events("s1")) == [1, 2, 3]
+        assert await again.sessions() == [SessionRow("s1", NOW, NOW, 1)]
 
     # --- damaged and newer values ---
 

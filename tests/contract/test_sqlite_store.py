@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import StateCorrupt, StoreTooNew, StoreUnavailable
-from proxy.sessions import sqlite_schema, sqlite_store, state
+from proxy.sessions import sqlite_export, sqlite_schema, sqlite_store, state
 from proxy.sessions.sqlite_store import SqliteStore
 from proxy.sessions.state import AnchorState, Change, ClipSet, SessionRow, Struggle
 from tests.contract import session_store_contract as suite
@@ -106,6 +106,23 @@ async def harness(tmp_path: Path) -> AsyncIterator[SqliteHarness]:
 
 class TestSqliteStore(SessionStoreContract):
     """The common suite."""
+
+
+async def test_sessions_are_told_across_pages(
+    harness: SqliteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_export, "PAGE", 3)
+    store = await harness.open()
+    for n in range(10):
+        await store.commit(Change(ANCHOR, f"s{n}", NOW))
+    await store.delete_session("s4")
+    told = []
+    async for session in store.all_sessions():
+        told.append(session)
+        await store.touch(ANCHOR, session, NOW + 60)
+        if session == "s0":
+            await store.delete_session("s3")
+    assert sorted(told) == ["s0", "s1", "s2", "s5", "s6", "s7", "s8", "s9"]
 
 
 # --- opening ---

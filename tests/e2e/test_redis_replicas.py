@@ -11,14 +11,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.codec import JsonObject, as_text
+from proxy.codec import Json, JsonObject, as_text, dumps
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions.redis_scripts import Script
 from tests import builders as b
 from tests import redis_servers as servers
 from tests.e2e import checks
 from tests.e2e.checks import Agent, Exchange
-from tests.e2e.running import Served, command
+from tests.e2e.running import Running, Served, command
 from tests.redis_servers import Monitor, MonitorLine, RedisServer
 from tests.upstream import Reply, ScriptedUpstream
 from tests.upstream_rules import plausible_checkpoint
@@ -98,6 +98,11 @@ async def contended(redis: RedisServer, lines: Monitor, *wanted: str) -> None:
         return await contenders(redis, lines) == set(wanted)
 
     await servers.wait_until(all_ask, what=f"{wanted} ask for the lease")
+
+
+def grants(line: MonitorLine) -> bool:
+    """Whether a script wrote down who has a lease."""
+    return line.is_lua and line.name == "HSET" and line.words[2] == b"l"
 
 
 def renewals(lines: Monitor) -> int:
@@ -197,7 +202,7 @@ async def test_a_lease_is_kept_while_the_summary_takes_its_time(
     async with redis.monitor() as lines, fleet(up, tmp_path, redis.url) as proxies:
         tasks = [start(Agent(client, proxy.url, up)) for proxy in proxies]
         await contended(redis, lines, "a", "b")
-        await servers.wait_until(lambda: renewals(lines) == 1, what="the lease is renewed")
+        await servers.wait_until(lambda: renewals(lines) >= 1, what="the lease is renewed")
         gate.set()
         exchanges = await answers(*tasks)
     assert len(up.summaries) == 1
@@ -248,8 +253,8 @@ async def test_requests_that_differ_behind_the_cut_share_a_summary(
 
 def reporting(factor: float) -> Callable[[], Reply]:
     """A reply whose usage report is larger than what a prompt of 4 characters a token has."""
-    tokens = int(factor * len(b.texts(LONG[:9])) / 4)
-    body = b.dumps(
+    tokens = int(factor * len(b.texts(LONG[:8])) / 4)
+    body = dumps(
         {
             "id": "chatcmpl-1",
             "object": "chat.completion",
@@ -280,7 +285,7 @@ async def test_replicas_that_learned_different_ratios_share_a_summary(
         agents = [Agent(client, proxy.url, up) for proxy in proxies]
         for _ in range(4):
             up.replies.append(learned())
-            await agents[0].say(LONG[:9])
+            await agents[0].say(LONG[:8])
         tasks = [start(agent) for agent in agents]
         await contended(redis, lines, "a", "b")
         gate.set()
@@ -401,7 +406,7 @@ async def test_a_client_that_leaves_while_the_lease_is_on_its_way(
         second = await enter(replica(up, tmp_path, redis.url, "b"))
         relay.mode = "slow"
         leaving = start(Agent(client, first.url, up))
-        await servers.wait_until(lambda: any(runs(line, scripts.ACQUIRE) for line in lines))
+        await servers.wait_until(lambda: any(map(grants, lines)), what="the lease is granted")
         await leave(leaving)
         left_at = now()
         (exchange,) = await answers(start(Agent(client, second.url, up)))
@@ -438,14 +443,12 @@ async def test_a_session_that_goes_round(
     """Each request goes to the other replica, and all is as with one of them."""
     checks.make_strict(up, WINDOW)
     steps = list(checks.steps(session()))
-    async with fleet(up, tmp_path, redis.url, 1) as (alone,):
+    async with Running(up.base_url, tmp_path) as alone:
         single = Agent(client, alone.url, up)
         for step in steps:
             await single.say(step)
     wanted = len(up.summaries)
-    await redis.command("FLUSHALL")
-    (tmp_path / "round").mkdir()
-    async with fleet(up, tmp_path / "round", redis.url) as proxies:
+    async with fleet(up, tmp_path, redis.url) as proxies:
         agent = Agent(client, "", up)
         for number, step in enumerate(steps):
             agent.url = proxies[number % 2].url
@@ -492,7 +495,6 @@ KEY = {"FOLDGATE_TENANCY__KEY": "hex:" + "5a" * 32}
 BY_CREDENTIAL = {"FOLDGATE_TENANCY__SOURCE": "credential"}
 MACHINES: dict[str, Mapping[str, str]] = {
     "key kept in Redis": {},
-    "key from the environment": KEY,
     "tenants by credential": {**KEY, **BY_CREDENTIAL},
 }
 
@@ -540,12 +542,12 @@ async def test_credentials_on_a_shared_store_need_a_key(
     up: ScriptedUpstream, tmp_path: Path, redis: RedisServer
 ) -> None:
     """Each replica with a key of its own would forget what the others know."""
-    for more in ({}, {"FOLDGATE_SERVER__HOST": "0.0.0.0", "FOLDGATE_TENANCY__SOURCE": "auto"}):
-        finished = await command(
-            *("serve", "--port", "0", "--store", redis.url, "--upstream", up.base_url),
-            folder=tmp_path,
-            env={**BY_CREDENTIAL, **more},
-        )
+    args = ("serve", "--port", "0", "--store", redis.url, "--upstream", up.base_url)
+    everywhere = {"FOLDGATE_SERVER__HOST": "0.0.0.0"}  # where tenants are told apart by credential
+    for finished in await asyncio.gather(
+        command(*args, folder=tmp_path, env=BY_CREDENTIAL),
+        command(*args, folder=tmp_path, env=everywhere),
+    ):
         assert finished.code == 1
         assert "tenancy.key" in finished.stderr
         assert "FOLDGATE_TENANCY__KEY" in finished.stderr
@@ -558,10 +560,11 @@ async def test_replicas_of_different_keys_do_not_share(
 ) -> None:
     """The counterpart of all above: what joins them is the key and nothing else."""
     checks.make_strict(up, WINDOW)
-    other = {"FOLDGATE_TENANCY__KEY": "hex:" + "a5" * 32}
     exchanges = []
-    for name, env in (("a", KEY), ("b", other)):
-        async with replica(up, tmp_path, redis.url, name, env) as proxy:
+    for byte in ("5a", "a5"):
+        values: dict[str, Json] = {"store.url": redis.url, "store.timeout_ms": 3000}
+        values["tenancy.key"] = f"hex:{byte * 32}"
+        async with Running(up.base_url, tmp_path, **values) as proxy:
             exchanges.append(await Agent(client, proxy.url, up).say(LONG))
     checks.assert_fine(exchanges, up)
     assert [e.marks for e in exchanges] == [["compacted"], ["compacted"]]
