@@ -15,9 +15,16 @@ from typing import Literal
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compactor.breaker import RETRY_SECONDS
 from proxy.compactor.entries import NOTHING, Entry, Found, lost_checkpoint, with_change
-from proxy.compactor.storage import CALL_SECONDS, COMMIT_SECONDS, FAILED, Failed, StoreCalls
+from proxy.compactor.storage import (
+    CALL_SECONDS,
+    COMMIT_SECONDS,
+    DAMAGED,
+    FAILED,
+    NoAnswer,
+    StoreCalls,
+)
 from proxy.errors import LeaseLost
-from proxy.sessions.state import AnchorState, Change, ClipSet, Lease
+from proxy.sessions.state import AnchorState, Archived, Change, ClipSet, Lease
 from proxy.sessions.store import SessionStore
 from proxy.telemetry import EventSink
 from proxy.transcript import Transcript
@@ -90,7 +97,7 @@ class SessionMemory:
         anchor = transcript.anchor
         entry = self._entries.get(anchor)
         if entry is None or self._is_stale(entry):
-            entry = await self._read(transcript, None)
+            entry, _ = await self._read(transcript, None)
         else:
             self._entries.move_to_end(anchor)
         if not entry.state.cuts and not entry.state.clip_sets:
@@ -101,11 +108,16 @@ class SessionMemory:
             self._note_use(anchor, found.session)
         return found
 
-    async def refresh(self, transcript: Transcript) -> Found:
-        """Ask the store whatever is remembered, since much depends on it; then as `find`."""
+    async def refresh(self, transcript: Transcript) -> Found | None:
+        """Ask the store whatever is remembered, since much depends on it; then as `find`.
+
+        None when it does not answer.
+        """
         entry = self._entries.get(transcript.anchor)
         if entry is None or not entry.pending:
-            await self._read(transcript, WORTHWHILE_SECONDS)
+            entry, answered = await self._read(transcript, WORTHWHILE_SECONDS)
+            if not answered:
+                return None
         return await self.find(transcript)
 
     async def checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
@@ -155,7 +167,7 @@ class SessionMemory:
             self._calls.failed(self._calls.writes, "lease", "timeout")
             return "down"
         lease = task.result()
-        return "down" if lease is FAILED else lease or "held"
+        return "down" if isinstance(lease, NoAnswer) else lease or "held"
 
     async def renew(self, lease: Lease) -> None:
         """Keep a lease; when that fails somebody else may take it over, and the commit tells."""
@@ -171,7 +183,7 @@ class SessionMemory:
         release = partial(self._store.release_lease, lease)
         _ = self._calls.start(self._calls.ask(self._calls.writes, "lease", release))
 
-    def _give_back(self, task: "asyncio.Task[Lease | Failed | None]") -> None:
+    def _give_back(self, task: "asyncio.Task[Lease | NoAnswer | None]") -> None:
         lease = None if task.cancelled() or task.exception() else task.result()
         if isinstance(lease, Lease):
             self.release(lease)
@@ -210,7 +222,11 @@ class SessionMemory:
             self._touched.popitem(last=False)
 
     def _is_stale(self, entry: Entry) -> bool:
-        return entry.pending == 0 and entry.read_at + FRESH_SECONDS <= self._now()
+        if entry.pending:
+            return False
+        # While the store was away others went on too.
+        before = entry.read_at < self._calls.recovered_at
+        return before or entry.read_at + FRESH_SECONDS <= self._now()
 
     def _entry(self, anchor: bytes) -> Entry:
         entry = self._entries.get(anchor)
@@ -226,8 +242,8 @@ class SessionMemory:
             if not self._entries[anchor].pending:
                 del self._entries[anchor]
 
-    async def _read(self, transcript: Transcript, patience: float | None) -> Entry:
-        """Return the entry of an anchor, read anew if the store answers in time."""
+    async def _read(self, transcript: Transcript, patience: float | None) -> tuple[Entry, bool]:
+        """Return the entry of an anchor, and whether the store answered in time."""
         anchor = transcript.anchor
         old = self._entries.get(anchor)
         known = tuple(old.state.checkpoints) if old is not None else ()
@@ -240,10 +256,11 @@ class SessionMemory:
 
         answer = await self._calls.ask(self._calls.reads, "find", read, patience)
         entry = self._entry(anchor)
-        if answer is FAILED and (old is None or self._is_stale(entry)):
+        if isinstance(answer, NoAnswer) and (old is None or self._is_stale(entry)):
             # What is known has to do; a late answer is taken when it comes.
-            entry.read_at = self._now() - FRESH_SECONDS + RETRY_SECONDS
-        return entry
+            again = FRESH_SECONDS if answer is DAMAGED else RETRY_SECONDS
+            entry.read_at = self._now() - FRESH_SECONDS + again
+        return entry, answer is None
 
     def _take(self, transcript: Transcript, changed: int, state: AnchorState) -> None:
         """Remember what the store said, unless this process knows better by now."""
@@ -260,9 +277,21 @@ class SessionMemory:
         if lost is not None:
             # A failover or a restart without a log lost what we use; it is stored again.
             self._calls.report("find", "lost_checkpoint")
-            change = Change(transcript.anchor, lost.session, self._now(), lost)
+            change = self._again(transcript, lost)
             entry.state = with_change(entry.state, change)
             _ = self._calls.start(self.commit(change))
+
+    def _again(self, transcript: Transcript, lost: Checkpoint) -> Change:
+        stayed = {*lost.kept, *lost.front, *lost.pinned}
+        replaced = (i for i in range(lost.cut_length) if i not in stayed)
+        return Change(
+            transcript.anchor,
+            lost.session,
+            self._now(),
+            lost,
+            archive=tuple(Archived(i, transcript.items[i].raw) for i in replaced),
+            archive_id=lost.id,
+        )
 
     async def _match(self, entry: Entry, transcript: Transcript) -> Found:
         state, items = entry.state, transcript.items
@@ -295,21 +324,28 @@ class SessionMemory:
 
     async def _commit(self, change: Change, entry: Entry) -> bool:
         self._committing += 1
-        commit = partial(self._store.commit, change)
+        stored: NoAnswer | None = FAILED
         try:
-            stored = await self._calls.attempt(self._calls.writes, "commit", commit, COMMIT_SECONDS)
+            stored = await self._calls.attempt(
+                self._calls.writes,
+                "commit",
+                partial(self._store.commit, change),
+                COMMIT_SECONDS,
+            )
         except LeaseLost:
-            self._settled(change)
+            stored = None
             self._forget(change)
             raise
+        else:
+            entry.state = with_change(entry.state, change)
         finally:
             self._committing -= 1
-        entry.state = with_change(entry.state, change)
-        if stored is FAILED:
-            self._postpone(change)
-            return False
-        self._settled(change)
-        return True
+            # Whatever came up: it is stored later, or no longer waits.
+            if stored is FAILED:
+                self._postpone(change)
+            else:
+                self._settled(change)
+        return stored is None
 
     def _must_follow(self, change: Change) -> bool:
         return any(waiting.anchor == change.anchor for waiting in self._pending)

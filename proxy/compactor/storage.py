@@ -9,10 +9,10 @@ writes. A store that does not answer at all stops both.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 from proxy.codec import JsonObject
-from proxy.compactor.breaker import Breaker
+from proxy.compactor.breaker import RETRY_SECONDS, Breaker
 from proxy.errors import LeaseLost, StoreError, StoreUnavailable
 from proxy.telemetry import STORE_FAILED, Event, EventSink
 
@@ -24,18 +24,23 @@ COMMIT_SECONDS = 60.0
 
 _YIELDS = 10
 _SILENT = frozenset({"timeout", "unreachable"})
+_PASSING = frozenset({"slot_moving"})
+"""Concerns one key for a moment; no reason to leave the store alone."""
 
 _T = TypeVar("_T")
 
 
-class _Failed(Enum):
+class NoAnswer(Enum):
+    """What stands for the answer of a call that brought none."""
+
     FAILED = "failed"
+    """It failed, is late, or was not worth making."""
+    DAMAGED = "damaged"
+    """The store works, but has something unreadable there; asking again does not help."""
 
 
-FAILED: Final = _Failed.FAILED
-"""Stands for the answer of a call that brought none."""
-
-Failed = Literal[_Failed.FAILED]
+FAILED: Final = NoAnswer.FAILED
+DAMAGED: Final = NoAnswer.DAMAGED
 
 
 class StoreCalls:
@@ -50,6 +55,9 @@ class StoreCalls:
         self.writes = Breaker(now)
         self.silent = False
         """Whether the last call got no answer at all."""
+        self.recovered_at = 0.0
+        """When the store came back from a longer silence: what was read before may be old."""
+        self._trouble_since = 0.0
         self._running: set[asyncio.Task[object]] = set()
 
     async def ask(
@@ -58,8 +66,8 @@ class StoreCalls:
         what: str,
         call: Callable[[], Awaitable[_T]],
         patience: float | None = None,
-    ) -> _T | Failed:
-        """Return the answer of a call; FAILED when it failed, is late or was not worth making."""
+    ) -> _T | NoAnswer:
+        """Return the answer of a call; the breaker may say that it is not worth making."""
         if not breaker.allows():
             return FAILED
         task = self.start(self.attempt(breaker, what, call, CALL_SECONDS))
@@ -70,8 +78,8 @@ class StoreCalls:
 
     async def attempt(
         self, breaker: Breaker, what: str, call: Callable[[], Awaitable[_T]], seconds: float
-    ) -> _T | Failed:
-        """Make a call whatever the breaker says; FAILED when it failed.
+    ) -> _T | NoAnswer:
+        """Make a call whatever the breaker says.
 
         Raises:
             LeaseLost: as the call does; that is an answer, not a failure.
@@ -86,8 +94,10 @@ class StoreCalls:
             self.failed(breaker, what, error.reason)
             return FAILED
         except StoreError:
-            self.failed(breaker, what, "unreadable")
-            return FAILED
+            # The data of one conversation, not the store.
+            self._answered(breaker)
+            self.report(what, "corrupt_values")
+            return DAMAGED
         except TimeoutError:
             self.failed(breaker, what, "timeout")
             return FAILED
@@ -113,14 +123,22 @@ class StoreCalls:
 
     def failed(self, breaker: Breaker, operation: str, reason: str, count: int = 1) -> None:
         """Count a failure, and leave the store alone for a while."""
+        self.report(operation, reason, count)
+        if reason in _PASSING:
+            return
+        if not self.silent:
+            self._trouble_since = self._now()
         self.silent = reason in _SILENT
         for one in (self.reads, self.writes) if self.silent else (breaker,):
             one.failed()
-        self.report(operation, reason, count)
 
     def _answered(self, breaker: Breaker) -> None:
+        # An answer to either ends a silence that stopped both.
+        for one in (self.reads, self.writes) if self.silent else (breaker,):
+            one.succeeded()
+        if self.silent and self._now() - self._trouble_since >= RETRY_SECONDS:
+            self.recovered_at = self._now()
         self.silent = False
-        breaker.succeeded()
 
     def report(self, operation: str, reason: str, count: int = 1) -> None:
         """Emit a `store_failed` event."""

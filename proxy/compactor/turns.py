@@ -49,9 +49,11 @@ class Turns:
             if isinstance(lease, Lease):
                 # What this process remembers may be older than what another one has just made.
                 now = await self._memory.refresh(transcript)
-                if _differs(now, found):
+                if now is not None and _differs(now, found):
                     return JOINED
-                return await self._runs.run(request, window, compact, now, lease=lease)
+                if now is not None:
+                    return await self._runs.run(request, window, compact, now, lease=lease)
+                lease = "down"
         if lease == "busy" and request.handling.rules.fallback != "extractive":
             return Landed("failed", "busy")
         # Nobody can say who else is at it: many summaries of one span would be worse than an

@@ -31,7 +31,7 @@ from redis.exceptions import (
 )
 from redis.maint_notifications import MaintNotificationsConfig
 
-from proxy.errors import StoreUnavailable
+from proxy.errors import StateCorrupt, StoreError, StoreUnavailable
 from proxy.sessions import redis_cluster
 from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_scripts import Script
@@ -57,7 +57,11 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (TryAgainError, "slot_moving"),
     (ConnectionError, "unreachable"),
     (OSError, "unreachable"),
+    (RuntimeError, "unreachable"),
 )
+_TROUBLE = (RedisError, RedisClusterException, OSError, RuntimeError)
+"""What a call may raise; uvloop says RuntimeError of a connection that closed under a write."""
+
 _REFUSALS = {
     "READONLY": "read_only",
     "OOM": "out_of_memory",
@@ -70,7 +74,13 @@ _REFUSALS = {
     "WRONGPASS": "wrong_password",
     "NOPERM": "no_permission",
     "BUSY": "busy_script",
+    # How servers of 6.2 and 7 say what a script may not do.
+    "can't run this command": "no_permission",
+    "ACL failure": "no_permission",
+    "can't access at least one of the keys": "no_permission",
 }
+_DAMAGE = ("WRONGTYPE", "user_script", "not an integer", "not a valid float")
+"""What a script or command says of data that it cannot use: that is no fault of the server."""
 _ADVICE = {
     "wrong_password": "check the user name and password in store.url",
     "no_permission": "the Redis user needs scripts, hashes, strings, sorted sets and SCAN",
@@ -81,15 +91,21 @@ _ADVICE = {
 }
 
 
-def unavailable(error: BaseException) -> StoreUnavailable:
-    """Return what a failure of redis-py or of the network means, in fixed words."""
+def failure(error: BaseException) -> StoreError:
+    """Return what a failure of redis-py or of the network means, in fixed words.
+
+    `StateCorrupt` when it is about the data of one key, else `StoreUnavailable`.
+    """
     reason = next((word for kind, word in _REASONS if isinstance(error, kind)), "")
     # A script passes on what a command in it was refused with, behind a prefix.
     text = str(error)[:300] if isinstance(error, RedisError) else ""
     if "CERTIFICATE_VERIFY_FAILED" in text:
         reason = "certificate"
     if not reason:
-        reason = next((word for mark, word in _REFUSALS.items() if mark in text), "refused")
+        reason = next((word for mark, word in _REFUSALS.items() if mark in text), "")
+    if not reason and any(mark in text for mark in _DAMAGE):
+        return StateCorrupt("Redis holds something else than was written")
+    reason = reason or "refused"
     advice = _ADVICE.get(reason)
     return StoreUnavailable(f"Redis: {reason}{f'; {advice}' if advice else ''}", reason)
 
@@ -185,23 +201,25 @@ class RedisClient:
 
         Raises:
             StoreUnavailable: when there is no answer or the server refused.
+            StateCorrupt: when the key holds something that is not ours.
         """
         try:
             return await self._evaluate("EVALSHA", script.sha, keys, arguments)
         except NoScriptError:
             pass
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise unavailable(error) from None
+        except _TROUBLE as error:
+            raise failure(error) from None
         try:
             return await self._evaluate("EVAL", script.text, keys, arguments)
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise unavailable(error) from None
+        except _TROUBLE as error:
+            raise failure(error) from None
 
     async def call(self, *command: Argument) -> Reply:
         """Run one command on one key.
 
         Raises:
             StoreUnavailable: when there is no answer or the server refused.
+            StateCorrupt: when the key holds something that is not ours.
         """
         return (await self.pipeline([command]))[0]
 
@@ -210,6 +228,7 @@ class RedisClient:
 
         Raises:
             StoreUnavailable: when there is no answer or any of them was refused.
+            StateCorrupt: when a key holds something that is not ours.
         """
         if not commands:
             return []
@@ -221,8 +240,8 @@ class RedisClient:
             for command in commands:
                 _ = pipe.execute_command(*command)
             replies: Sequence[Reply] = await pipe.execute()
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise unavailable(error) from None
+        except _TROUBLE as error:
+            raise failure(error) from None
         return replies
 
     async def keys(self, pattern: str, count: int = 500) -> AsyncIterator[bytes]:
@@ -234,8 +253,8 @@ class RedisClient:
         try:
             async for key in self._client.scan_iter(match=pattern, count=count):
                 yield key
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise unavailable(error) from None
+        except _TROUBLE as error:
+            raise failure(error) from None
 
     async def on_each(self, *command: Argument) -> Sequence[Reply]:
         """Run a command that has no key on every server that takes writes.
@@ -251,8 +270,8 @@ class RedisClient:
             else:
                 nodes.append(client)
             return [await node.execute_command(*command) for node in nodes]
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise unavailable(error) from None
+        except _TROUBLE as error:
+            raise failure(error) from None
 
     async def close(self) -> None:
         """Close every connection."""

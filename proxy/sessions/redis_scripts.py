@@ -35,16 +35,73 @@ class Script:
         return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-_COMMON = """
-local function list(name)
-  local packed = redis.call('HGET', KEYS[1], name)
-  return packed and cmsgpack.unpack(packed) or {}
+_READ = """
+-- What is damaged counts as absent: every reader checks the shape of what it reads.
+local function unpacked(packed)
+  if not packed then return {} end
+  local ok, value = pcall(cmsgpack.unpack, packed)
+  return ok and type(value) == 'table' and value or {}
+end
+-- Groups of members whose types spell the shape: s for a string, n for a number.
+local function groups(packed, shape)
+  local all, kept, size = unpacked(packed), {}, #shape
+  for n = 1, #all - size + 1, size do
+    local good = true
+    for m = 1, size do
+      good = good and string.sub(type(all[n + m - 1]), 1, 1) == string.sub(shape, m, m)
+    end
+    if good then
+      for m = 1, size do kept[#kept + 1] = all[n + m - 1] end
+    end
+  end
+  return kept
+end
+"""
+
+_COMMON = (
+    _READ
+    + """
+local function get(name)
+  return redis.call('HGET', KEYS[1], name)
+end
+local function index()
+  return groups(get('i'), 'ssns')
+end
+local function clip_sets()
+  return groups(get('k'), 'sss')
+end
+local function row(session)
+  local all = unpacked(get('x:' .. session))
+  for n = 1, 3 do
+    if type(all[n]) ~= 'number' then return {} end
+  end
+  for n = 4, #all do
+    if type(all[n]) ~= 'string' then return {} end
+  end
+  return all
+end
+local function leases()
+  local kept = {}
+  for cut, lease in pairs(unpacked(get('l'))) do
+    if type(cut) == 'string' and type(lease) == 'table' and type(lease[1]) == 'number'
+       and type(lease[2]) == 'number' then
+      kept[cut] = lease
+    end
+  end
+  return kept
+end
+local function add(name, number)
+  -- Not HINCRBY, which refuses what is damaged.
+  local sum = (tonumber(get(name)) or 0) + number
+  redis.call('HSET', KEYS[1], name, string.format('%d', sum))
+  return sum
 end
 local function now()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 """
+)
 
 _APPEND = """
 local function append(key, life, limit, once, first)
@@ -64,11 +121,12 @@ local function append(key, life, limit, once, first)
 end
 """
 
-FIND = Script.of("""
+FIND = Script.of(
+    _READ
+    + """
 -- ARGV: chain of digests, their width, ids the caller holds
 local h = redis.call('HMGET', KEYS[1], 'v', 't', 'i', 'k')
-local index = h[3] and cmsgpack.unpack(h[3]) or {}
-local clips = h[4] and cmsgpack.unpack(h[4]) or {}
+local index, clips = groups(h[3], 'ssns'), groups(h[4], 'sss')
 local newest, cuts = {}, {}
 for n = 1, #index, 4 do
   newest[index[n + 1]] = index[n]
@@ -95,8 +153,10 @@ for n = 1, #clips, 3 do
   sets[#sets + 1] = clips[n + 2]
   sets[#sets + 1] = redis.call('HGET', KEYS[1], 'k:' .. clips[n] .. clips[n + 1])
 end
-return {h[1] or '0', h[2], cuts, held and '' or deepest, body, sets}
-""")
+local version = string.format('%d', tonumber(h[1]) or 0)
+return {version, h[2], cuts, held and '' or deepest, body, sets}
+"""
+)
 
 COMMIT = Script.of(
     _COMMON
@@ -113,54 +173,54 @@ end
 -- ARGV: see `RedisStore._commit_arguments`
 local key, time, session = KEYS[1], tonumber(ARGV[3]), ARGV[2]
 if ARGV[4] ~= '' then
-  local leases = list('l')
-  local lease = leases[ARGV[4]]
+  local all = leases()
+  local lease = all[ARGV[4]]
   if lease then
     if lease[1] ~= tonumber(ARGV[5]) then return 0 end
     lease[2] = now()
-    redis.call('HSET', key, 'l', cmsgpack.pack(leases))
+    redis.call('HSET', key, 'l', cmsgpack.pack(all))
   end
 end
 local id, added = ARGV[6], 0
 if id ~= '' then
   added = redis.call('HSETNX', key, 'c:' .. id, ARGV[10])
-  local index, created, known = list('i'), tonumber(ARGV[8]), false
+  local cuts, created, known = index(), tonumber(ARGV[8]), false
   local at = 1
-  for n = 1, #index, 4 do
-    if index[n] == id then known = true end
-    if index[n + 2] <= created then at = n + 4 end
+  for n = 1, #cuts, 4 do
+    if cuts[n] == id then known = true end
+    if cuts[n + 2] <= created then at = n + 4 end
   end
   if not known then
-    table.insert(index, at, ARGV[9])
-    table.insert(index, at, created)
-    table.insert(index, at, ARGV[7])
-    table.insert(index, at, id)
-    if #index > 4 * tonumber(ARGV[18]) then
-      redis.call('HDEL', key, 'c:' .. index[1])
-      for _ = 1, 4 do table.remove(index, 1) end
+    table.insert(cuts, at, ARGV[9])
+    table.insert(cuts, at, created)
+    table.insert(cuts, at, ARGV[7])
+    table.insert(cuts, at, id)
+    if #cuts > 4 * tonumber(ARGV[18]) then
+      redis.call('HDEL', key, 'c:' .. cuts[1])
+      for _ = 1, 4 do table.remove(cuts, 1) end
     end
-    redis.call('HSET', key, 'i', cmsgpack.pack(index))
+    redis.call('HSET', key, 'i', cmsgpack.pack(cuts))
   end
 end
 if session ~= '' then
-  local row = list('x:' .. session)
-  if #row == 0 then
-    row = {time, time, 0}
-    redis.call('HINCRBY', key, 's', 1)
+  local its = row(session)
+  if #its == 0 then
+    its = {time, time, 0}
+    if redis.call('HEXISTS', key, 'x:' .. session) == 0 then add('s', 1) end
   end
-  if time > row[2] then row[2] = time end
-  if id ~= '' and ARGV[9] == session then row[3] = row[3] + added end
+  if time > its[2] then its[2] = time end
+  if id ~= '' and ARGV[9] == session then its[3] = its[3] + added end
   local listed = ARGV[17] == ''
-  for n = 4, #row do
-    if row[n] == ARGV[17] then listed = true end
+  for n = 4, #its do
+    if its[n] == ARGV[17] then listed = true end
   end
-  if not listed then row[#row + 1] = ARGV[17] end
-  redis.call('HSET', key, 'x:' .. session, cmsgpack.pack(row))
+  if not listed then its[#its + 1] = ARGV[17] end
+  redis.call('HSET', key, 'x:' .. session, cmsgpack.pack(its))
 end
 if ARGV[13] ~= '' then
   local field = 'k:' .. ARGV[11] .. ARGV[12]
   if ours(redis.call('HGET', key, field)) then
-    local clips, kept = list('k'), {}
+    local clips, kept = clip_sets(), {}
     for n = 1, #clips, 3 do
       if clips[n] ~= ARGV[11] or clips[n + 1] ~= ARGV[12] then
         for m = n, n + 2 do kept[#kept + 1] = clips[m] end
@@ -198,9 +258,8 @@ ACQUIRE = Script.of(
     _COMMON
     + """
 -- ARGV: cut digest, owner, milliseconds, milliseconds to keep ended leases, time to live
-local leases, time = list('l'), now()
-local kept = {}
-for cut, lease in pairs(leases) do
+local time, kept = now(), {}
+for cut, lease in pairs(leases()) do
   if lease[2] + tonumber(ARGV[4]) > time then kept[cut] = lease end
 end
 local lease = kept[ARGV[1]]
@@ -225,16 +284,16 @@ MOVE_LEASE = Script.of(
     _COMMON
     + """
 -- ARGV: cut digest, token, milliseconds from now, time to live
-local leases = list('l')
-local lease = leases[ARGV[1]]
+local all = leases()
+local lease = all[ARGV[1]]
 if lease and lease[1] ~= tonumber(ARGV[2]) then return 0 end
 if not lease then
   -- A failover may have lost it; nobody else has it.
   lease = {tonumber(ARGV[2]), 0, ''}
-  leases[ARGV[1]] = lease
+  all[ARGV[1]] = lease
 end
 lease[2] = now() + tonumber(ARGV[3])
-redis.call('HSET', KEYS[1], 'l', cmsgpack.pack(leases))
+redis.call('HSET', KEYS[1], 'l', cmsgpack.pack(all))
 if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
 return 1
 """
@@ -244,11 +303,11 @@ TOUCH = Script.of(
     _COMMON
     + """
 -- ARGV: session, time, time to live
-local row = list('x:' .. ARGV[1])
-if #row == 0 then return 0 end
-if tonumber(ARGV[2]) > row[2] then
-  row[2] = tonumber(ARGV[2])
-  redis.call('HSET', KEYS[1], 'x:' .. ARGV[1], cmsgpack.pack(row))
+local its = row(ARGV[1])
+if #its == 0 then return 0 end
+if tonumber(ARGV[2]) > its[2] then
+  its[2] = tonumber(ARGV[2])
+  redis.call('HSET', KEYS[1], 'x:' .. ARGV[1], cmsgpack.pack(its))
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
@@ -259,9 +318,9 @@ SESSION = Script.of(
     _COMMON
     + """
 -- ARGV: session. Returns created, used, checkpoints as text, then archive ids; empty if unknown.
-local row, found = list('x:' .. ARGV[1]), {}
-for n = 1, #row do
-  found[n] = type(row[n]) == 'number' and string.format('%.17g', row[n]) or row[n]
+local its, found = row(ARGV[1]), {}
+for n = 1, #its do
+  found[n] = n < 4 and string.format('%.17g', its[n]) or its[n]
 end
 return found
 """
@@ -271,9 +330,9 @@ CONTENTS = Script.of(
     _COMMON
     + """
 -- ARGV: session. Returns its checkpoint ids, oldest first, and its clip sets.
-local index, clips, ids, sets = list('i'), list('k'), {}, {}
-for n = 1, #index, 4 do
-  if index[n + 3] == ARGV[1] then ids[#ids + 1] = index[n] end
+local cuts, clips, ids, sets = index(), clip_sets(), {}, {}
+for n = 1, #cuts, 4 do
+  if cuts[n + 3] == ARGV[1] then ids[#ids + 1] = cuts[n] end
 end
 for n = 1, #clips, 3 do
   if clips[n + 2] == ARGV[1] then
@@ -291,21 +350,21 @@ FORGET = Script.of(
     + """
 -- ARGV: session, limit or ''. Deletes it unless it was used since the limit.
 -- Returns 'unknown', 'used' and when, or 'gone' and its archive ids.
-local key, row = KEYS[1], list('x:' .. ARGV[1])
-if #row == 0 then return {'unknown'} end
-if ARGV[2] ~= '' and row[2] >= tonumber(ARGV[2]) then
-  return {'used', string.format('%.17g', row[2])}
+local key, its = KEYS[1], row(ARGV[1])
+if redis.call('HEXISTS', key, 'x:' .. ARGV[1]) == 0 then return {'unknown'} end
+if ARGV[2] ~= '' and #its > 0 and its[2] >= tonumber(ARGV[2]) then
+  return {'used', string.format('%.17g', its[2])}
 end
-local index, kept = list('i'), {}
-for n = 1, #index, 4 do
-  if index[n + 3] == ARGV[1] then
-    redis.call('HDEL', key, 'c:' .. index[n])
+local cuts, kept = index(), {}
+for n = 1, #cuts, 4 do
+  if cuts[n + 3] == ARGV[1] then
+    redis.call('HDEL', key, 'c:' .. cuts[n])
   else
-    for m = n, n + 3 do kept[#kept + 1] = index[m] end
+    for m = n, n + 3 do kept[#kept + 1] = cuts[m] end
   end
 end
 redis.call('HSET', key, 'i', cmsgpack.pack(kept))
-local clips, sets = list('k'), {}
+local clips, sets = clip_sets(), {}
 for n = 1, #clips, 3 do
   if clips[n + 2] == ARGV[1] then
     redis.call('HDEL', key, 'k:' .. clips[n] .. clips[n + 1])
@@ -315,14 +374,14 @@ for n = 1, #clips, 3 do
 end
 redis.call('HSET', key, 'k', cmsgpack.pack(sets))
 redis.call('HDEL', key, 'x:' .. ARGV[1])
-redis.call('HINCRBY', key, 'v', 1)
-local written = tonumber(redis.call('HGET', key, 'tt') or 0)
+add('v', 1)
+local written = tonumber(get('tt')) or 0
 if ARGV[2] ~= '' and written < tonumber(ARGV[2]) then redis.call('HDEL', key, 't', 'tt') end
-if redis.call('HINCRBY', key, 's', -1) <= 0 then
+if add('s', -1) <= 0 then
   redis.call('HDEL', key, 's', 't', 'tt', 'i', 'k')
 end
 local gone = {'gone'}
-for n = 4, #row do gone[#gone + 1] = row[n] end
+for n = 4, #its do gone[#gone + 1] = its[n] end
 return gone
 """
 )
