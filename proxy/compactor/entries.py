@@ -1,11 +1,11 @@
 """What one process remembers of one anchor, as values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compaction.clip import Clipped
-from proxy.sessions.state import MAX_CLIP_SETS, AnchorState, Change, Struggle
+from proxy.sessions.state import MAX_CLIP_SETS, AnchorState, Archived, Change, ClipSet, Struggle
 from proxy.transcript import Transcript
 
 
@@ -54,6 +54,42 @@ def lost_checkpoint(
         if item.digest in old.cuts:
             return old.checkpoints.get(old.cuts[item.digest])
     return None
+
+
+def clips_of(state: AnchorState, in_force: str, transcript: Transcript) -> ClipSet | None:
+    """Return the clips decided for the longest prefix of a request under a checkpoint."""
+    sets = {s.digest: s for s in state.clip_sets if s.checkpoint == in_force}
+    if not sets:
+        return None
+    return next((sets[i.digest] for i in reversed(transcript.items) if i.digest in sets), None)
+
+
+def lost_clips(old: AnchorState, new: AnchorState, transcript: Transcript) -> ClipSet | None:
+    """Return the clips in use that the store no longer has, though nobody deleted them."""
+    if new.version > old.version or new.corrupt or not old.clip_sets:
+        return None
+    in_force = next(
+        (old.cuts[i.digest] for i in reversed(transcript.items[:-1]) if i.digest in old.cuts), ""
+    )
+    clips = clips_of(old, in_force, transcript)
+    known = {(s.digest, s.checkpoint) for s in new.clip_sets}
+    return None if clips is None or (clips.digest, clips.checkpoint) in known else clips
+
+
+def stored_again(
+    transcript: Transcript, lost: Checkpoint | None, clips: ClipSet | None, now: float
+) -> Iterator[Change]:
+    """Yield the changes that store anew what was lost, with the originals from the request."""
+    anchor, items = transcript.anchor, transcript.items
+    if lost is not None:
+        stayed = {*lost.kept, *lost.front, *lost.pinned}
+        replaced = (i for i in range(lost.cut_length) if i not in stayed)
+        archive = tuple(Archived(i, items[i].raw) for i in replaced)
+        yield Change(anchor, lost.session, now, lost, archive=archive, archive_id=lost.id)
+    if clips is not None:
+        archive = tuple(Archived(i, items[i].raw) for i in sorted(clips.clips))
+        name = clips.digest.hex()
+        yield Change(anchor, clips.session, now, clip_set=clips, archive=archive, archive_id=name)
 
 
 def with_change(state: AnchorState, change: Change) -> AnchorState:

@@ -10,11 +10,21 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Literal
 
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compactor.breaker import RETRY_SECONDS
-from proxy.compactor.entries import NOTHING, Entry, Found, lost_checkpoint, with_change
+from proxy.compactor.entries import (
+    NOTHING,
+    Entry,
+    Found,
+    clips_of,
+    lost_checkpoint,
+    lost_clips,
+    stored_again,
+    with_change,
+)
 from proxy.compactor.storage import (
     CALL_SECONDS,
     COMMIT_SECONDS,
@@ -24,7 +34,7 @@ from proxy.compactor.storage import (
     StoreCalls,
 )
 from proxy.errors import LeaseLost
-from proxy.sessions.state import AnchorState, Archived, Change, ClipSet, Lease
+from proxy.sessions.state import AnchorState, Change, Lease
 from proxy.sessions.store import SessionStore
 from proxy.telemetry import EventSink
 from proxy.transcript import Transcript
@@ -225,8 +235,10 @@ class SessionMemory:
         if entry.pending:
             return False
         # While the store was away others went on too.
-        before = entry.read_at < self._calls.recovered_at
-        return before or entry.read_at + FRESH_SECONDS <= self._now()
+        if entry.read_at < self._calls.recovered_at:
+            return True
+        # A clock that was set back must not make old knowledge last.
+        return not 0 <= self._now() - entry.read_at < FRESH_SECONDS
 
     def _entry(self, anchor: bytes) -> Entry:
         entry = self._entries.get(anchor)
@@ -237,8 +249,9 @@ class SessionMemory:
         return entry
 
     def _evict(self) -> None:
-        # What is not stored yet must not be forgotten.
-        for anchor in list(self._entries)[: max(0, len(self._entries) - MAX_ANCHORS)]:
+        spare = len(self._entries) - MAX_ANCHORS
+        for anchor in list(islice(self._entries, max(0, spare))):
+            # What is not stored yet must not be forgotten.
             if not self._entries[anchor].pending:
                 del self._entries[anchor]
 
@@ -271,27 +284,15 @@ class SessionMemory:
         if state.corrupt:
             self._calls.report("find", "corrupt_values", count=state.corrupt)
         lost = lost_checkpoint(entry.state, state, transcript)
+        clips = lost_clips(entry.state, state, transcript)
         loaded = {**entry.state.checkpoints, **state.checkpoints}
         known = {i: c for i, c in loaded.items() if i in state.cuts.values()}
         entry.state = replace(state, checkpoints=known)
-        if lost is not None:
-            # A failover or a restart without a log lost what we use; it is stored again.
-            self._calls.report("find", "lost_checkpoint")
-            change = self._again(transcript, lost)
+        # A failover or a restart without a log lost what we use; it is stored again.
+        for change in stored_again(transcript, lost, clips, self._now()):
+            self._calls.report("find", "lost_checkpoint" if change.checkpoint else "lost_clips")
             entry.state = with_change(entry.state, change)
             _ = self._calls.start(self.commit(change))
-
-    def _again(self, transcript: Transcript, lost: Checkpoint) -> Change:
-        stayed = {*lost.kept, *lost.front, *lost.pinned}
-        replaced = (i for i in range(lost.cut_length) if i not in stayed)
-        return Change(
-            transcript.anchor,
-            lost.session,
-            self._now(),
-            lost,
-            archive=tuple(Archived(i, transcript.items[i].raw) for i in replaced),
-            archive_id=lost.id,
-        )
 
     async def _match(self, entry: Entry, transcript: Transcript) -> Found:
         state, items = entry.state, transcript.items
@@ -302,11 +303,7 @@ class SessionMemory:
                 checkpoint = await self._load(transcript.anchor, entry, found)
                 if checkpoint is not None:
                     break
-        in_force = checkpoint.id if checkpoint else ""
-        sets = {s.digest: s for s in state.clip_sets if s.checkpoint == in_force}
-        clip_set: ClipSet | None = None
-        if sets:
-            clip_set = next((sets[i.digest] for i in reversed(items) if i.digest in sets), None)
+        clip_set = clips_of(state, checkpoint.id if checkpoint else "", transcript)
         session = checkpoint.session if checkpoint else clip_set.session if clip_set else ""
         return Found(checkpoint, clip_set.clips if clip_set else {}, state.struggle, session)
 
@@ -353,12 +350,15 @@ class SessionMemory:
     async def _store_late(self, change: Change) -> bool:
         commit = partial(self._store.commit, change)
         try:
-            stored = await self._calls.attempt(self._calls.writes, "commit", commit, COMMIT_SECONDS)
+            # A breaker of its own: one change that is refused for itself stops nothing else.
+            stored = await self._calls.attempt(self._calls.late, "commit", commit, COMMIT_SECONDS)
         except LeaseLost:
             self._forget(change)
             stored = None
         if stored is FAILED:
             return False
+        if stored is None:
+            self._calls.writes.succeeded()
         if change in self._pending:
             self._pending.remove(change)
             self._settled(change)
@@ -374,6 +374,7 @@ class SessionMemory:
         entry = self._entries.get(change.anchor)
         if entry is not None:
             entry.pending = max(0, entry.pending - 1)
+            self._evict()
 
     def _forget(self, change: Change) -> None:
         """Let go of a change that another process's has taken the place of."""

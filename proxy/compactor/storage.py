@@ -53,6 +53,8 @@ class StoreCalls:
         self.patience = patience
         self.reads = Breaker(now)
         self.writes = Breaker(now)
+        self.late = Breaker(now)
+        """For writes that failed before."""
         self.silent = False
         """Whether the last call got no answer at all."""
         self.recovered_at = 0.0
