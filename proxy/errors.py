@@ -65,7 +65,7 @@ class StoreUnavailable(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Somebody else took the compaction over: nothing was written."""
+    """Somebody else took the compaction over, or deleted the session: nothing was written."""
 
 
 class StateCorrupt(StoreError):

@@ -5,6 +5,8 @@ result. Whatever goes wrong in here, the request goes on: this is the one fail-o
 each use of it is counted, logged and shown in a reply header.
 """
 
+from contextlib import suppress
+
 from proxy.compaction.clip import clip_arguments, clip_texts
 from proxy.compaction.plan import (
     Attempt,
@@ -36,7 +38,7 @@ from proxy.dialects.chat_completions import (
     ParsedRequest,
 )
 from proxy.dialects.memo import Match
-from proxy.errors import InvariantBroken
+from proxy.errors import InvariantBroken, LeaseLost
 from proxy.sessions.state import Archived, Change, ClipSet
 from proxy.telemetry import (
     COMPACTION_FAILED,
@@ -264,16 +266,17 @@ class Compactor:
             tokens_after=decision.outlook.after.tokens,
         )
         in_force = found.checkpoint.id if found.checkpoint else ""
-        await self._memory.commit(
-            Change(
-                request.parsed.transcript.anchor,
-                session,
-                self._environment.now(),
-                clip_set=ClipSet(digest, in_force, session, dict(decision.clips)),
-                archive=tuple(Archived(i, items[i].raw) for i in sorted(changed)),
-                archive_id=digest.hex(),
-            )
+        change = Change(
+            request.parsed.transcript.anchor,
+            session,
+            self._environment.now(),
+            clip_set=ClipSet(digest, in_force, session, dict(decision.clips)),
+            archive=tuple(Archived(i, items[i].raw) for i in sorted(changed)),
+            archive_id=digest.hex(),
         )
+        # A session that was deleted meanwhile: this request still goes as planned.
+        with suppress(LeaseLost):
+            await self._memory.commit(change)
 
     async def _compact(
         self, request: PreparedRequest, window: Window, compact: Compact, found: Found

@@ -34,6 +34,8 @@ class Entry:
     """Changes in use that are not stored yet."""
     changed: int = 0
     """Changes made by this process, ever."""
+    asked: bool = False
+    """Whether the store said anything yet."""
 
     @property
     def is_blank(self) -> bool:
@@ -46,7 +48,7 @@ def lost_checkpoint(
     old: AnchorState, new: AnchorState, transcript: Transcript
 ) -> Checkpoint | None:
     """Return the checkpoint in use that the store no longer has, though nobody deleted it."""
-    if new.version > old.version or new.corrupt:
+    if new.version > old.version or new.corrupt or new.newer:
         return None
     for item in reversed(transcript.items[:-1]):
         if item.digest in new.cuts:
@@ -66,7 +68,7 @@ def clips_of(state: AnchorState, in_force: str, transcript: Transcript) -> ClipS
 
 def lost_clips(old: AnchorState, new: AnchorState, transcript: Transcript) -> ClipSet | None:
     """Return the clips in use that the store no longer has, though nobody deleted them."""
-    if new.version > old.version or new.corrupt or not old.clip_sets:
+    if new.version > old.version or new.corrupt or new.newer or not old.clip_sets:
         return None
     in_force = next(
         (old.cuts[i.digest] for i in reversed(transcript.items[:-1]) if i.digest in old.cuts), ""

@@ -144,6 +144,8 @@ class SessionMemory:
             LeaseLost: when somebody else made the compaction; nothing is kept of the change.
         """
         entry = self._entry(change.anchor)
+        if entry.asked:
+            change = replace(change, version=entry.state.version)
         # Until it is stored, what this process knows is newer than what the store says.
         entry.pending += 1
         entry.changed += 1
@@ -267,7 +269,9 @@ class SessionMemory:
             state = await self._store.find(anchor, chain, known)
             self._take(transcript, changed, state)
 
-        answer = await self._calls.ask(self._calls.reads, "find", read, patience)
+        answer = await self._calls.ask(
+            self._calls.reads, "find", read, patience, anyway=patience is not None
+        )
         entry = self._entry(anchor)
         if isinstance(answer, NoAnswer) and (old is None or self._is_stale(entry)):
             # What is known has to do; a late answer is taken when it comes.
@@ -280,7 +284,7 @@ class SessionMemory:
         entry = self._entry(transcript.anchor)
         if entry.pending or entry.changed != changed:
             return
-        entry.read_at = self._now()
+        entry.read_at, entry.asked = self._now(), True
         if state.corrupt:
             self._calls.report("find", "corrupt_values", count=state.corrupt)
         lost = lost_checkpoint(entry.state, state, transcript)

@@ -1,6 +1,7 @@
 """Carrying out one compaction: fold, check the gain, commit, report."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from proxy.compaction.checkpoint import Checkpoint
@@ -171,14 +172,10 @@ class CompactionRuns:
         self, request: PreparedRequest, compact: Compact, found: Found, struggle: Struggle
     ) -> None:
         struggle = replace(struggle, attempted=compact.frontier)
-        await self._memory.commit(
-            Change(
-                request.parsed.transcript.anchor,
-                found.session,
-                self._environment.now(),
-                struggle=struggle,
-            )
-        )
+        anchor, now = request.parsed.transcript.anchor, self._environment.now()
+        # Of a session that was deleted meanwhile nothing need be noted.
+        with suppress(LeaseLost):
+            await self._memory.commit(Change(anchor, found.session, now, struggle=struggle))
 
     def _after(self, struggle: Struggle, compact: Compact) -> Struggle:
         if compact.extractive_only:

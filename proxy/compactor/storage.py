@@ -68,9 +68,11 @@ class StoreCalls:
         what: str,
         call: Callable[[], Awaitable[_T]],
         patience: float | None = None,
+        *,
+        anyway: bool = False,
     ) -> _T | NoAnswer:
-        """Return the answer of a call; the breaker may say that it is not worth making."""
-        if not breaker.allows():
+        """Return the answer of a call; unless `anyway`, the breaker may say not to make it."""
+        if not anyway and not breaker.allows():
             return FAILED
         task = self.start(self.attempt(breaker, what, call, CALL_SECONDS))
         if await self.within(task, self.patience if patience is None else patience):

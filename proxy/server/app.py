@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -89,7 +90,10 @@ async def _strip_added_headers(_: web.Request, response: web.StreamResponse) -> 
 
 async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     store = make_store(settings.store)
-    tenancy = await _tenancy(settings, store)
+    async with AsyncExitStack() as unless_open:
+        unless_open.push_async_callback(store.close)
+        tenancy = await _tenancy(settings, store)
+        unless_open.pop_all()
     events = StoredEvents(store)
     sinks = Fanout((sink, events))
     upstream, compaction = settings.upstream, settings.compaction

@@ -55,7 +55,7 @@ class RedisArchive:
             part = entries[start : start + CHUNK_ITEMS // 4]
             blobs = [self._keys.blob(anchor, address) for _, address in part]
             heads = await self._client.pipeline(
-                [("GETRANGE", blob, 0, CHUNK_BYTES - 1) for blob in blobs]
+                [("GETRANGE", blob, 0, CHUNK_BYTES - 1) for blob in blobs], lenient=True
             )
             for (position, _), blob, head in zip(part, blobs, heads, strict=True):
                 if not head:

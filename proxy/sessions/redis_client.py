@@ -34,7 +34,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 from proxy.errors import StateCorrupt, StoreError, StoreUnavailable
 from proxy.sessions import redis_cluster
 from proxy.sessions.redis_cluster import Argument, Reply
-from proxy.sessions.redis_scripts import Script
+from proxy.sessions.redis_lua import Script
 from proxy.sessions.store_url import StoreUrl
 
 CONNECT_SECONDS = 1.0
@@ -223,8 +223,12 @@ class RedisClient:
         """
         return (await self.pipeline([command]))[0]
 
-    async def pipeline(self, commands: Sequence[Sequence[Argument]]) -> Sequence[Reply]:
+    async def pipeline(
+        self, commands: Sequence[Sequence[Argument]], *, lenient: bool = False
+    ) -> Sequence[Reply]:
         """Run commands together; not one transaction, and their keys may be anywhere.
+
+        A `lenient` one answers None for a key that holds something that is not ours.
 
         Raises:
             StoreUnavailable: when there is no answer or any of them was refused.
@@ -233,16 +237,16 @@ class RedisClient:
         if not commands:
             return []
         try:
-            if len(commands) == 1:
+            if len(commands) == 1 and not lenient:
                 key = str(commands[0][1])
                 return [await self._execute(key, tuple(commands[0]))]
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 _ = pipe.execute_command(*command)
-            replies: Sequence[Reply] = await pipe.execute()
+            replies: "Sequence[Reply | Exception]" = await pipe.execute(raise_on_error=not lenient)
         except _TROUBLE as error:
             raise failure(error) from None
-        return replies
+        return [_without_damage(reply) for reply in replies]
 
     async def keys(self, pattern: str, count: int = 500) -> AsyncIterator[bytes]:
         """Yield the keys that match, of all servers; each at least once.
@@ -289,3 +293,12 @@ class RedisClient:
         self, command: str, script: str, keys: Sequence[str], arguments: Sequence[Argument]
     ) -> Reply:
         return await self._execute(keys[0], (command, script, len(keys), *keys, *arguments))
+
+
+def _without_damage(reply: "Reply | Exception") -> Reply:
+    if not isinstance(reply, Exception):
+        return reply
+    error = failure(reply)
+    if isinstance(error, StateCorrupt):
+        return None
+    raise error

@@ -18,111 +18,10 @@ Lists and leases are MessagePack; checkpoints, clips and struggle are sealed val
 byte is their schema version.
 """
 
-from dataclasses import dataclass, field
-from hashlib import sha1
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script and its name on the server."""
-
-    text: str = field(repr=False)
-    sha: str = ""
-
-    @classmethod
-    def of(cls, text: str) -> "Script":
-        """Name a script the way the server does."""
-        return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-_READ = """
--- What is damaged counts as absent: every reader checks the shape of what it reads.
-local function unpacked(packed)
-  if not packed then return {} end
-  local ok, value = pcall(cmsgpack.unpack, packed)
-  return ok and type(value) == 'table' and value or {}
-end
--- Groups of members whose types spell the shape: s for a string, n for a number.
-local function groups(packed, shape)
-  local all, kept, size = unpacked(packed), {}, #shape
-  for n = 1, #all - size + 1, size do
-    local good = true
-    for m = 1, size do
-      good = good and string.sub(type(all[n + m - 1]), 1, 1) == string.sub(shape, m, m)
-    end
-    if good then
-      for m = 1, size do kept[#kept + 1] = all[n + m - 1] end
-    end
-  end
-  return kept
-end
-"""
-
-_COMMON = (
-    _READ
-    + """
-local function get(name)
-  return redis.call('HGET', KEYS[1], name)
-end
-local function index()
-  return groups(get('i'), 'ssns')
-end
-local function clip_sets()
-  return groups(get('k'), 'sss')
-end
-local function row(session)
-  local all = unpacked(get('x:' .. session))
-  for n = 1, 3 do
-    if type(all[n]) ~= 'number' then return {} end
-  end
-  for n = 4, #all do
-    if type(all[n]) ~= 'string' then return {} end
-  end
-  return all
-end
-local function leases()
-  local kept = {}
-  for cut, lease in pairs(unpacked(get('l'))) do
-    if type(cut) == 'string' and type(lease) == 'table' and type(lease[1]) == 'number'
-       and type(lease[2]) == 'number' then
-      kept[cut] = lease
-    end
-  end
-  return kept
-end
-local function add(name, number)
-  -- Not HINCRBY, which refuses what is damaged.
-  local sum = (tonumber(get(name)) or 0) + number
-  redis.call('HSET', KEYS[1], name, string.format('%d', sum))
-  return sum
-end
-local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-"""
-)
-
-_APPEND = """
-local function append(key, life, limit, once, first)
-  local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
-  local score = last[2] and tonumber(last[2]) or 0
-  for n = first, #ARGV do
-    score = score + 1
-    if once then
-      redis.call('ZADD', key, 'NX', score, '- ' .. ARGV[n])
-    else
-      -- Two events may be equal; members of a set may not.
-      redis.call('ZADD', key, score, score .. ' ' .. ARGV[n])
-    end
-  end
-  redis.call('ZREMRANGEBYRANK', key, 0, -tonumber(limit) - 1)
-  redis.call('PEXPIRE', key, life)
-end
-"""
+from proxy.sessions.redis_lua import APPEND, COMMON, READ, Script
 
 FIND = Script.of(
-    _READ
+    READ
     + """
 -- ARGV: chain of digests, their width, ids the caller holds
 local h = redis.call('HMGET', KEYS[1], 'v', 't', 'i', 'k')
@@ -159,8 +58,8 @@ return {version, h[2], cuts, held and '' or deepest, body, sets}
 )
 
 COMMIT = Script.of(
-    _COMMON
-    + _APPEND
+    COMMON
+    + APPEND
     + """
 -- What a newer version wrote, or needs a key that we lack, is not ours to overwrite.
 local function ours(value)
@@ -172,6 +71,8 @@ local function ours(value)
 end
 -- ARGV: see `RedisStore._commit_arguments`
 local key, time, session = KEYS[1], tonumber(ARGV[3]), ARGV[2]
+-- A session that was deleted meanwhile does not come back by what was known of it before.
+if ARGV[23] ~= '' and (tonumber(get('v')) or 0) > tonumber(ARGV[23]) then return 0 end
 if ARGV[4] ~= '' then
   local all = leases()
   local lease = all[ARGV[4]]
@@ -240,13 +141,13 @@ if ARGV[15] ~= '' then
   end
 end
 redis.call('PEXPIRE', key, ARGV[1])
-if KEYS[2] then append(KEYS[2], ARGV[1], ARGV[21], true, 23) end
+if KEYS[2] then append(KEYS[2], ARGV[1], ARGV[21], true, 24) end
 return 1
 """
 )
 
 EVENTS = Script.of(
-    _APPEND
+    APPEND
     + """
 -- ARGV: time to live, how many are kept, events
 append(KEYS[1], ARGV[1], ARGV[2], false, 3)
@@ -255,7 +156,7 @@ return 1
 )
 
 ACQUIRE = Script.of(
-    _COMMON
+    COMMON
     + """
 -- ARGV: cut digest, owner, milliseconds, milliseconds to keep ended leases, time to live
 local time, kept = now(), {}
@@ -281,7 +182,7 @@ return token
 )
 
 MOVE_LEASE = Script.of(
-    _COMMON
+    COMMON
     + """
 -- ARGV: cut digest, token, milliseconds from now, time to live
 local all = leases()
@@ -300,7 +201,7 @@ return 1
 )
 
 TOUCH = Script.of(
-    _COMMON
+    COMMON
     + """
 -- ARGV: session, time, time to live
 local its = row(ARGV[1])
@@ -315,7 +216,7 @@ return 1
 )
 
 SESSION = Script.of(
-    _COMMON
+    COMMON
     + """
 -- ARGV: session. Returns created, used, checkpoints as text, then archive ids; empty if unknown.
 local its, found = row(ARGV[1]), {}
@@ -327,7 +228,7 @@ return found
 )
 
 CONTENTS = Script.of(
-    _COMMON
+    COMMON
     + """
 -- ARGV: session. Returns its checkpoint ids, oldest first, and its clip sets.
 local cuts, clips, ids, sets = index(), clip_sets(), {}, {}
@@ -346,7 +247,7 @@ return {ids, sets, redis.call('HGET', KEYS[1], 't')}
 )
 
 FORGET = Script.of(
-    _COMMON
+    COMMON
     + """
 -- ARGV: session, limit or ''. Deletes it unless it was used since the limit.
 -- Returns 'unknown', 'used' and when, or 'gone' and its archive ids.

@@ -8,11 +8,12 @@ The listing of all sessions stands elsewhere and may lag; it is repaired by scan
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from proxy import codec
 from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
-from proxy.errors import LeaseLost, StoreUnavailable
+from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions import state
 from proxy.sessions.redis_archive import RedisArchive
@@ -101,6 +102,7 @@ class RedisStore:
             clip_sets,
             self._values.struggle(anchor, struggle) or Struggle(),
             corrupt=sum(n for value, n in damaged.items() if value.why != "newer"),
+            newer=damaged[Unreadable("newer")],
             version=int(data(version)),
         )
         wanted = text(deepest)
@@ -169,7 +171,9 @@ class RedisStore:
                 key = self._keys.events(anchor, event.session)
                 batches.setdefault(key, []).append(codec.dumps(event.to_json()))
         for key, lines in batches.items():
-            await self._client.run(scripts.EVENTS, [key], [self._life, MAX_EVENTS, *lines])
+            # A damaged key keeps no events, and does not keep others from theirs.
+            with suppress(StateCorrupt):
+                await self._client.run(scripts.EVENTS, [key], [self._life, MAX_EVENTS, *lines])
 
     async def events(self, session: str) -> list[str]:
         """See `SessionStore.events`."""
@@ -294,15 +298,22 @@ class RedisStore:
         for cut, id_ in reversed(order):
             ids.setdefault(cut, []).append(id_)
         unreadable, loaded = set[str](), dict[str, Checkpoint]()
+        notes: list[Unreadable] = []
         for id_ in (i for digest in reversed(chain) for i in ids.get(digest, ())):
-            checkpoint = await self.load_checkpoint(anchor, id_)
+            checkpoint = await self._load(anchor, id_, notes.append)
             if checkpoint is not None:
                 loaded[id_] = checkpoint
                 break
             unreadable.add(id_)
         readable = {cut: id_ for cut, id_ in order if id_ not in unreadable}
-        corrupt = found.corrupt + len(unreadable)
-        return replace(found, cuts=readable, checkpoints=loaded, corrupt=corrupt)
+        newer = notes.count(Unreadable("newer"))
+        return replace(
+            found,
+            cuts=readable,
+            checkpoints=loaded,
+            corrupt=found.corrupt + len(unreadable) - newer,
+            newer=found.newer + newer,
+        )
 
     def _commit_arguments(self, change: Change) -> list[Argument]:
         """Return what the commit script takes, in its order."""
@@ -327,7 +338,8 @@ class RedisStore:
         arguments += ["1", told] if told else ["", ""]
         archive_id = change.archive_id if change.archive else ""
         limits = (MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, MAX_EVENTS)
-        return [*arguments, archive_id, *limits, self._values.sealer.key_names]
+        base = "" if change.version is None else change.version
+        return [*arguments, archive_id, *limits, self._values.sealer.key_names, base]
 
     async def _row(self, anchor: bytes, session: str) -> tuple[SessionRow, list[str]] | None:
         if not anchor:
@@ -351,9 +363,14 @@ class RedisStore:
         """Delete a session unless it was used since `limit`; False when there was none to go."""
         answer = ["unknown"]
         if anchor:
-            keys = [self._keys.state(anchor)]
-            reply = await self._client.run(scripts.FORGET, keys, [session, limit])
-            answer = [text(member) for member in items(reply)]
+            key = self._keys.state(anchor)
+            try:
+                reply = await self._client.run(scripts.FORGET, [key], [session, limit])
+                answer = [text(member) for member in items(reply)]
+            except StateCorrupt:
+                # Not ours to read, but in the place of what is to go.
+                await self._client.call("UNLINK", key)
+                answer = ["gone"]
         if answer[0] == "used":
             await self._index.note(session, anchor, float(answer[1]))
             return False

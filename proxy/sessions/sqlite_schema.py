@@ -104,6 +104,9 @@ def apply(
     """Write a change; the caller's transaction makes it whole or absent."""
     if change.lease is not None and not end_lease(db, change.lease):
         raise LeaseLost("another process took the compaction over")
+    if change.version is not None and version_of(db, change.anchor) > change.version:
+        # A deleted session does not come back by what was known of it before.
+        raise LeaseLost("the session was deleted")
     if change.session:
         db.execute(
             "INSERT INTO sessions VALUES (?, ?, ?, ?)"
@@ -175,6 +178,12 @@ def _newer_clips(db: sqlite3.Connection, anchor: bytes, clips: ClipSet) -> bool:
         return row is not None and state.load_clips(row[0]) is None
     except StateCorrupt:
         return False
+
+
+def version_of(db: sqlite3.Connection, anchor: bytes) -> int:
+    """Return how often something of an anchor was deleted."""
+    row = db.execute("SELECT version FROM versions WHERE anchor = ?", (anchor,)).fetchone()
+    return int(row[0]) if row else 0
 
 
 def take_lease(

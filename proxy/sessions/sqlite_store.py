@@ -31,6 +31,7 @@ from proxy.sessions.sqlite_schema import (
     move_lease,
     refuse_newer,
     take_lease,
+    version_of,
 )
 from proxy.sessions.state import (
     AnchorState,
@@ -307,9 +308,13 @@ class SqliteStore:
         loaded = {} if deepest is None else {deepest.id: deepest}
         clip_sets, damaged = self._clip_sets(anchor)
         corrupt = len(unreadable) + damaged
-        version = db.execute("SELECT version FROM versions WHERE anchor = ?", (anchor,)).fetchone()
         return AnchorState(
-            cuts, clip_sets, self._struggle(anchor), loaded, corrupt, version[0] if version else 0
+            cuts,
+            clip_sets,
+            self._struggle(anchor),
+            loaded,
+            corrupt,
+            version=version_of(db, anchor),
         )
 
     def _clip_sets(self, anchor: bytes) -> tuple[list[ClipSet], int]:

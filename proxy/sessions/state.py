@@ -61,6 +61,8 @@ class AnchorState:
     """The records read so far, by id."""
     corrupt: int = 0
     """Values that could not be read and count as absent."""
+    newer: int = 0
+    """Values of a newer version, which count as absent too."""
     version: int = 0
     """Raised by every deletion; lower than remembered means that the store lost data."""
 
@@ -98,6 +100,8 @@ class Change:
     archive_id: str = ""
     """Checkpoint id (or clip digest) that the archived items belong to."""
     events: tuple[Event, ...] = ()
+    version: int | None = None
+    """`AnchorState.version` of what it is based on; committed only while none is higher."""
     lease: Lease | None = None
     """Committed only while nobody else took this lease over; given back by the commit."""
 

@@ -43,7 +43,8 @@ class SessionStore(Protocol):
         """Store a change, whole or not at all. Committing the same change twice is harmless.
 
         Raises:
-            LeaseLost: when the change names a lease that somebody else took over meanwhile.
+            LeaseLost: when the change names a lease that somebody else took over meanwhile, or
+                a version before the latest deletion.
         """
         ...
 

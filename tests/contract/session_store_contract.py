@@ -697,6 +697,22 @@ class SessionStoreContract:
         await store.delete_session("s1")
         assert (await store.find(ANCHOR, [])).version > before.version
 
+    async def test_what_was_known_before_a_deletion_is_not_committed(
+        self, store: SessionStore
+    ) -> None:
+        await store.commit(checkpoint_change(make_checkpoint("cp1")))
+        version = (await store.find(ANCHOR, [])).version
+        late = replace(checkpoint_change(make_checkpoint("cp2", 2)), version=version)
+        await store.commit(late)
+        await store.delete_session("s1")
+        with pytest.raises(LeaseLost):
+            await store.commit(late)
+        assert await store.sessions() == []
+        assert await store.load_checkpoint(ANCHOR, "cp2") is None
+        now = (await store.find(ANCHOR, [])).version
+        await store.commit(replace(late, version=now))
+        assert [row.id for row in await store.sessions()] == ["s1"]
+
     async def test_a_secret_of_another_store_is_kept_unless_there_is_one(
         self, harness: StoreHarness, store: SessionStore
     ) -> None:

@@ -454,8 +454,8 @@ async def test_a_proxy_starts_into_it(
     assert [e.marks for e in agent.exchanges] == [["compacted", "extractive"], ["reused"]]
     assert (page["status"], page["store"], page["pending_writes"]) == ("ok", "down", 1)
     assert set(told) <= trouble.reasons
-    asked = name in {"hanging", "refusing", "no_keys", "password_changed", "stranger"}
-    assert ("store_unavailable" in warned.out + warned.err) == asked
+    if name in {"hanging", "refusing", "no_keys", "password_changed", "stranger"}:
+        assert "store_unavailable" in warned.out + warned.err
     await rig.assert_kept([agent])
 
 
@@ -469,7 +469,7 @@ async def test_a_proxy_without_a_key_for_its_tenants_does_not_start(rig: Rig, na
             text = await refused_start(rig, StoreUnavailable)
             assert "tenancy.key" in await refused_start(rig, SettingsError, "credential")
             gc.collect()
-    assert f"redis://{HOST}:{rig.relay.port}/0: Redis: {[*TROUBLES[name].reasons][0]}" in text
+    assert f"redis://{HOST}:{rig.relay.port}/0: Redis: {next(iter(TROUBLES[name].reasons))}" in text
     assert "tenancy.key" in text
 
 

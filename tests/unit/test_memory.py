@@ -126,8 +126,8 @@ def change_of(
     return Change(transcript.anchor, checkpoint.session, 1.0, checkpoint, lease=lease)
 
 
-def id_of(found: Found) -> str:
-    return found.checkpoint.id if found.checkpoint else ""
+def id_of(found: Found | None) -> str:
+    return found.checkpoint.id if found is not None and found.checkpoint else ""
 
 
 @pytest.fixture
@@ -224,6 +224,19 @@ async def test_a_late_answer_is_used_by_the_next_request(
     assert id_of(await memory.find(ONE)) == checkpoint_of(ONE).id
     assert store.log.count("find") == 1
     assert told == [("find", "timeout")]
+
+
+async def test_a_store_that_answered_late_is_not_called_down_ever_after(
+    memory: SessionMemory, store: FakeStore, clock: Clock
+) -> None:
+    """Most processes read all the time and seldom write."""
+    store.gate = asyncio.Event()
+    await memory.find(ONE)
+    store.gate.set()
+    await settled(memory)
+    for transcript in (ONE, TWO, THREE):
+        clock.time += FRESH_SECONDS
+        await memory.find(transcript)
     assert not memory.store_down
 
 
@@ -344,7 +357,7 @@ async def test_what_is_not_stored_is_not_forgotten_for_lack_of_room(
         assert id_of(await memory.find(transcript)) == checkpoint_of(transcript).id
     store.failure = ""
     await memory.flush()
-    await memory.find(THREE)
+    await memory.find(conversation("four"))
     assert len(memory._entries) == 1
 
 
@@ -392,7 +405,7 @@ async def test_a_lost_lease_leaves_nothing_of_the_change(
 
 
 async def test_a_lease_that_turns_out_lost_later_is_let_go_of(
-    memory: SessionMemory, store: FakeStore
+    memory: SessionMemory, store: FakeStore, clock: Clock
 ) -> None:
     """The change was in use meanwhile; what the other process made takes its place."""
     lease = Lease(ONE.anchor, ONE.items[3].digest, 7)
@@ -402,6 +415,7 @@ async def test_a_lease_that_turns_out_lost_later_is_let_go_of(
     await store.commit(change_of(ONE, id_="theirs"))
     await memory.flush()
     assert memory.pending == 0
+    clock.time += RETRY_SECONDS
     assert id_of(await memory.find(ONE)) == "theirs"
     assert not memory.store_down
 
@@ -469,6 +483,8 @@ async def test_lost_clips_are_stored_again(
     store.states.clear()
     clock.time += FRESH_SECONDS
     assert (await memory.find(ONE)).clips == clips.clips
+    await settled(memory)
+    assert [*store.states[ONE.anchor].clip_sets] == [clips]
 
 
 async def test_a_struggle_is_known_without_a_session(
