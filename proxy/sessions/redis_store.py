@@ -195,9 +195,10 @@ class RedisStore:
         """See `SessionStore.sessions`."""
         rows = []
         for session, anchor in await self._index.newest(limit):
-            found = await self._row(anchor, session)
-            if found is not None:
-                rows.append(found[0])
+            # One that cannot be read does not hide the others.
+            with suppress(StateCorrupt):
+                found = await self._row(anchor, session)
+                rows += [found[0]] if found is not None else []
         return sorted(rows, key=lambda row: -row.used)
 
     async def all_sessions(self) -> AsyncIterator[str]:
