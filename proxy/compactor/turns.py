@@ -19,7 +19,7 @@ from proxy.compactor.runs import JOINED, CompactionRuns, Landed
 from proxy.sessions.state import Lease
 
 RENEW_SECONDS = LEASE_SECONDS * 0.3
-FIRST_PAUSE_SECONDS = 0.05
+FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 
 

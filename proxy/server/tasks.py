@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 
 
+_PATIENCE_SECONDS = 0.5
+
+
 class Tasks:
     """A registry of running tasks; a task that nobody holds could be collected."""
 
@@ -19,6 +22,8 @@ class Tasks:
 
     async def close(self) -> None:
         """Cancel what still runs and wait for it."""
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        while self._running:
+            for task in list(self._running):
+                task.cancel()
+            # Again, if need be: a library may swallow a cancellation that comes while it tidies up.
+            await asyncio.wait(self._running, timeout=_PATIENCE_SECONDS)

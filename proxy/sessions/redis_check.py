@@ -224,8 +224,13 @@ class RedisCheck:
 
     async def _look(self, anchors: Sequence[bytes], contents: Contents) -> int:
         """Count what is there for some anchors; return how many sessions are not listed."""
-        found = await asyncio.gather(*(self._read(anchor, contents) for anchor in anchors))
-        names = [name for some in found for name in some]
+        reads = (self._read(anchor, contents) for anchor in anchors)
+        names = list[str]()
+        # All are over before a failure is told: one that went on would connect after `close`.
+        for found in await asyncio.gather(*reads, return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
+            names += found
         contents.sessions += len(names)
         return await self._index.unlisted(names)
 

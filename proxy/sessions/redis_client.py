@@ -280,7 +280,10 @@ class RedisClient:
     async def close(self) -> None:
         """Close every connection."""
         for client in (self._client, *self._sentinels):
-            await client.aclose()
+            if isinstance(client, RedisCluster):
+                await redis_cluster.close(client)
+            else:
+                await client.aclose()
 
     async def _execute(self, key: str, words: tuple[Argument, ...]) -> Reply:
         client = self._client

