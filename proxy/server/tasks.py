@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 
-
 _PATIENCE_SECONDS = 0.5
 
 

@@ -74,7 +74,7 @@ class RedisCheck:
             try:
                 found = await step()
             except StoreUnavailable as error:
-                found = [_failed(name, error)]
+                found = [self._failed(name, error)]
             except StateCorrupt as error:
                 found = [Finding(name, "FAIL", str(error), "another store.key_prefix is free")]
             for finding in found:
@@ -88,7 +88,7 @@ class RedisCheck:
 
     def _unreachable(self, error: StoreUnavailable) -> Finding:
         if error.reason != "refused":
-            return _failed("reachable", error)
+            return self._failed("reachable", error)
         text_, fix = (
             "what answers there is no Redis, or not to us",
             "see host and port in store.url",
@@ -97,6 +97,14 @@ class RedisCheck:
             text_ = "no node of a cluster answers there"
             fix = "start the nodes, or see store.url; a single server is written redis://…"
         return Finding("reachable", "FAIL", text_, fix, {"reason": error.reason})
+
+    def _failed(self, name: str, error: StoreUnavailable) -> Finding:
+        """Say that something cannot be done."""
+        text_, _, advice = str(error).partition("; ")
+        fix = _FIXES.get(error.reason) or advice or "see the server's log"
+        if self._url.kind == "cluster" and error.reason in {"unreachable", "timeout"}:
+            fix = "start the nodes that do not answer (CLUSTER NODES names them), or see store.url"
+        return Finding(name, "FAIL", text_, fix, {"reason": error.reason})
 
     async def _ask(self) -> None:
         try:
@@ -263,13 +271,6 @@ class RedisCheck:
             "run `foldgate store check --repair`",
             {"unlisted": unlisted},
         )
-
-
-def _failed(name: str, error: StoreUnavailable) -> Finding:
-    """Say that something cannot be done."""
-    text_, _, advice = str(error).partition("; ")
-    fix = _FIXES.get(error.reason) or advice or "see the server's log"
-    return Finding(name, "FAIL", text_, fix, {"reason": error.reason})
 
 
 def _parsed(reply: object) -> Info:

@@ -243,7 +243,7 @@ class RedisClient:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 _ = pipe.execute_command(*command)
-            replies: "Sequence[Reply | Exception]" = await pipe.execute(raise_on_error=not lenient)
+            replies: Sequence[Reply | Exception] = await pipe.execute(raise_on_error=not lenient)
         except _TROUBLE as error:
             raise failure(error) from None
         return [_without_damage(reply) for reply in replies]

@@ -17,7 +17,7 @@ from proxy.sessions import redis_scripts as scripts
 from proxy.sessions import state
 from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_keys import Keys, data, items, text, tuples
-from proxy.sessions.redis_scripts import Script
+from proxy.sessions.redis_lua import Script
 from proxy.sessions.redis_store import RedisStore, Retention
 from proxy.sessions.sealing import Sealer
 from proxy.sessions.store_url import parse_store_url

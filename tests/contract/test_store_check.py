@@ -194,7 +194,9 @@ async def test_a_cluster_that_lost_a_node(tmp_path: Path) -> None:
             lambda: _knows_of_failure(cluster.servers[0]), 30.0, "the others notice"
         )
         found = await check(cluster.url)
-    assert "FAIL" in statuses(found).values()
+    failed = [finding for finding in found.values() if finding.status == "FAIL"]
+    assert len(failed) == 1
+    assert "nodes" in failed[0].fix
 
 
 async def _knows_of_failure(server: servers.RedisServer) -> bool:

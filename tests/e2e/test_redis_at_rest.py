@@ -15,7 +15,7 @@ from hiredis import ReplyError
 from proxy.codec import Json, JsonObject
 from proxy.server.stores import OpenableStore, make_store
 from proxy.sessions import redis_scripts as scripts
-from proxy.sessions.redis_scripts import Script
+from proxy.sessions.redis_lua import Script
 from proxy.sessions.state import Change
 from proxy.telemetry import Event
 from tests import builders as b

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.codec import Json, JsonObject, as_text, dumps
 from proxy.sessions import redis_scripts as scripts
-from proxy.sessions.redis_scripts import Script
+from proxy.sessions.redis_lua import Script
 from tests import builders as b
 from tests import redis_servers as servers
 from tests.e2e import checks
