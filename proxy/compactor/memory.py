@@ -46,6 +46,8 @@ PATIENCE_SECONDS = 2.0
 WORTHWHILE_SECONDS = 1.0
 """How long a request waits for the store when a compaction depends on the answer."""
 
+LARGE_BYTES = 256 * 1024
+
 LEASE_SECONDS = 10.0
 TOUCH_SECONDS = 3600.0
 MAX_ANCHORS = 2048
@@ -155,8 +157,13 @@ class SessionMemory:
             return False
         # Goes on when the caller leaves: others may have seen that it was made.
         task = self._calls.start(self._commit(change, entry))
-        if await self._calls.within(task, WORTHWHILE_SECONDS):
+        # A summary is worth a wait; clips are not.
+        patience = self._calls.patience if change.lease is None else WORTHWHILE_SECONDS
+        if await self._calls.within(task, patience):
             return task.result()
+        if sum(len(item.raw) for item in change.archive) <= LARGE_BYTES:
+            # More than that may simply take its time.
+            self._calls.failed(self._calls.writes, "commit", "timeout")
         entry.state = with_change(entry.state, change)
         return False
 

@@ -19,6 +19,7 @@ class StoredEvents:
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         self._arrived = asyncio.Event()
         self._storing = asyncio.Lock()
+        self._under_way: tuple[list[Event], asyncio.Task[bool]] | None = None
 
     def emit(self, event: Event) -> None:
         """Take one event."""
@@ -36,14 +37,27 @@ class StoredEvents:
     async def flush(self) -> None:
         """Store what waits; on a failing store it goes on waiting."""
         async with self._storing:
-            batch = list(self._waiting)
-            if not batch:
-                return
-            try:
-                await self._store.append_events(batch)
-            except StoreError:
+            if self._under_way is None:
+                batch = list(self._waiting)
+                if not batch:
+                    return
+                work = asyncio.get_running_loop().create_task(self._append(batch))
+                self._under_way = (batch, work)
+            batch, work = self._under_way
+            # Goes on when this is cancelled, at the shutdown; then the next flush waits for it, so
+            # that nothing is stored twice.
+            stored_all = await asyncio.shield(work)
+            self._under_way = None
+            if not stored_all:
                 return
             # Some of them may have been pushed out by newer ones meanwhile.
             stored = set(map(id, batch))
             while self._waiting and id(self._waiting[0]) in stored:
                 self._waiting.popleft()
+
+    async def _append(self, batch: list[Event]) -> bool:
+        try:
+            await self._store.append_events(batch)
+        except StoreError:
+            return False
+        return True

@@ -12,6 +12,7 @@ from typing import Literal
 
 from proxy import codec
 from proxy.codec import JsonObject
+from proxy.errors import StateCorrupt
 from proxy.sessions import state
 from proxy.sessions.state import Change, Unreadable
 from proxy.sessions.store import SessionStore
@@ -156,13 +157,22 @@ class Migration:
 
     async def _copy(self, session: str) -> _Records:
         records = _Records()
-        async for change in self._source.export(session, self.tally.note):
+        changes = self._source.export(session, self.tally.note)
+        while (change := await self._next(changes)) is not None:
             if self._target is not None:
                 async for part in _parts(self._target, change):
                     await self._target.commit(part)
             self.tally.add(change)
             records.add(change)
         return records
+
+    async def _next(self, changes: AsyncIterator[Change]) -> Change | None:
+        try:
+            return await anext(changes, None)
+        except StateCorrupt:
+            # What the store keeps of this session is damaged as a whole; the others are not.
+            self.tally.note(Unreadable("damaged"))
+            return None
 
     async def _is_there(self, target: SessionStore, session: str, wanted: _Records) -> bool:
         found = _Records()

@@ -15,6 +15,7 @@ from proxy.sessions.redis_index import RedisIndex
 from proxy.sessions.redis_keys import Keys, data, items, text, tuples
 from proxy.sessions.redis_values import RedisValues
 from proxy.sessions.sealing import Sealer
+from proxy.sessions.state import Unreadable
 from proxy.sessions.store_check import Contents, Finding, counted, reachable, round_trip
 from proxy.sessions.store_url import StoreUrl
 
@@ -75,8 +76,6 @@ class RedisCheck:
                 found = await step()
             except StoreUnavailable as error:
                 found = [self._failed(name, error)]
-            except StateCorrupt as error:
-                found = [Finding(name, "FAIL", str(error), "another store.key_prefix is free")]
             for finding in found:
                 yield finding
             if name == "server" and any(finding.status == "FAIL" for finding in found):
@@ -243,6 +242,14 @@ class RedisCheck:
         return await self._index.unlisted(names)
 
     async def _read(self, anchor: bytes, contents: Contents) -> list[str]:
+        """Count what is there for an anchor; return its sessions."""
+        try:
+            return await self._read_all(anchor, contents)
+        except StateCorrupt:
+            contents.note(Unreadable("damaged"))
+            return []
+
+    async def _read_all(self, anchor: bytes, contents: Contents) -> list[str]:
         key = self._keys.state(anchor)
         fields = [data(field) for field in items(await self._client.call("HKEYS", key))]
         ids = [field[2:].decode("ascii", "replace") for field in fields if field[:2] == b"c:"]

@@ -58,6 +58,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionError, "unreachable"),
     (OSError, "unreachable"),
     (RuntimeError, "unreachable"),
+    (RedisClusterException, "unreachable"),
 )
 _TROUBLE = (RedisError, RedisClusterException, OSError, RuntimeError)
 """What a call may raise; uvloop says RuntimeError of a connection that closed under a write."""

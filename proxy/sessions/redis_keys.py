@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from proxy.errors import StateCorrupt
 from proxy.sessions.redis_cluster import Reply
 
+ADDRESS_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -34,8 +36,8 @@ class Keys:
         return f"{self.prefix}:{{{anchor.hex()}}}:references"
 
     def blob(self, anchor: bytes, address: bytes) -> str:
-        """One archived item."""
-        return f"{self.prefix}:{{{anchor.hex()}}}:blob:{address.hex()}"
+        """One archived item; what follows its address in an entry is not part of the name."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:blob:{address[:ADDRESS_BYTES].hex()}"
 
     @property
     def used(self) -> str:

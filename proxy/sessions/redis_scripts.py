@@ -308,6 +308,21 @@ redis.call('PEXPIRE', KEYS[2], ARGV[1])
 return 1
 """)
 
+ARCHIVE_LARGE = Script.of("""
+-- KEYS: entries, references, blob, its draft. ARGV: time to live, position, address
+local fresh = redis.call('RENAMENX', KEYS[4], KEYS[3]) == 1
+if fresh then
+  redis.call('HDEL', KEYS[2], ARGV[3])
+else
+  redis.call('UNLINK', KEYS[4])
+end
+if redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[3]) == 1 or fresh then
+  redis.call('HINCRBY', KEYS[2], ARGV[3], 1)
+end
+for n = 1, 3 do redis.call('PEXPIRE', KEYS[n], ARGV[1]) end
+return 1
+""")
+
 DROP = Script.of("""
 -- KEYS: entries, references, blobs. ARGV: position and address of each blob
 for n = 3, #KEYS do

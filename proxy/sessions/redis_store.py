@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from proxy import codec
 from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
 from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
+from proxy.sessions import redis_events, state
 from proxy.sessions import redis_scripts as scripts
-from proxy.sessions import state
 from proxy.sessions.redis_archive import RedisArchive
 from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_cluster import Argument, Reply
@@ -39,9 +39,6 @@ from proxy.telemetry import Event
 
 MAX_CUTS = 512
 """Cuts of one anchor that are kept, the newest ones."""
-
-MAX_EVENTS = 2000
-"""Events kept of one session, the newest ones."""
 
 KEEP_LEASE_SECONDS = 3600.0
 """How long an ended lease is remembered, to refuse whoever had it before."""
@@ -173,14 +170,13 @@ class RedisStore:
         for key, lines in batches.items():
             # A damaged key keeps no events, and does not keep others from theirs.
             with suppress(StateCorrupt):
-                await self._client.run(scripts.EVENTS, [key], [self._life, MAX_EVENTS, *lines])
+                await redis_events.append(self._client, key, lines, self._life)
 
     async def events(self, session: str) -> list[str]:
         """See `SessionStore.events`."""
         lines = []
         for key in self._event_keys(session, await self._anchor_of(session)):
-            members = await self._client.call("ZRANGE", key, 0, -1)
-            lines += [data(member).partition(b" ")[2].decode() for member in items(members)]
+            lines += await redis_events.read(self._client, key)
         return lines
 
     async def archived(self, session: str, archive_id: str) -> list[Archived]:
@@ -338,7 +334,7 @@ class RedisStore:
         told = struggle and self._values.struggle_body(anchor, struggle)
         arguments += ["1", told] if told else ["", ""]
         archive_id = change.archive_id if change.archive else ""
-        limits = (MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, MAX_EVENTS)
+        limits = (MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, redis_events.MAX_EVENTS)
         base = "" if change.version is None else change.version
         return [*arguments, archive_id, *limits, self._values.sealer.key_names, base]
 
@@ -353,8 +349,8 @@ class RedisStore:
         return SessionRow(session, created, used, int(checkpoints)), row[3:]
 
     async def _names(self, anchor: bytes) -> list[str]:
-        fields = items(await self._client.call("HKEYS", self._keys.state(anchor)))
-        return [text(f).removeprefix("x:") for f in fields if data(f).startswith(b"x:")]
+        (reply,) = await self._client.pipeline([("HKEYS", self._keys.state(anchor))], lenient=True)
+        return [text(f).removeprefix("x:") for f in items(reply) if data(f).startswith(b"x:")]
 
     async def _sessions_of(self, anchor: bytes) -> list[tuple[str, float]]:
         rows = [await self._row(anchor, session) for session in await self._names(anchor)]
@@ -376,7 +372,9 @@ class RedisStore:
             await self._index.note(session, anchor, float(answer[1]))
             return False
         for archive_id in answer[1:]:
-            await self._archive.drop(anchor, session, archive_id)
+            # What is not ours expires by itself, if ever.
+            with suppress(StateCorrupt):
+                await self._archive.drop(anchor, session, archive_id)
         await self._index.remove(session)
         self._anchors.pop(session, None)
         return answer[0] == "gone"

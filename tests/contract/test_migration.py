@@ -374,3 +374,20 @@ async def test_a_lost_listing_does_not_hide_sessions(places: Harnesses) -> None:
     await migration.verify()
     assert migration.tally.verified == 3
     assert {row.id for row in await target.sessions()} == {"s1", "s2", "s3"}
+
+
+@needs_redis
+async def test_keys_of_somebody_else_stop_nothing(places: Harnesses) -> None:
+    here = places.make("redis")
+    assert isinstance(here, RedisHarness)
+    source, target = await here.open(), await places.make("sqlite").open()
+    await fill(source)
+    for key in (here.keys.entries(ANCHOR, "s1", "cp1"), here.keys.state(b"another-20-bytes----")):
+        await here.client.call("SET", key, "of somebody else")
+    migration = Migration(source, target, quiet)
+    await migration.copy()
+    await migration.verify()
+    tally = migration.tally
+    assert dict(tally.unreadable) == {Unreadable("damaged"): 1}
+    assert (tally.sessions, tally.checkpoints, tally.archived, tally.verified) == (3, 3, 5, 3)
+    assert await source.relist() == 3

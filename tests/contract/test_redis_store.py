@@ -11,7 +11,7 @@ import pytest_asyncio
 from proxy import codec
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.errors import StateCorrupt
-from proxy.sessions import redis_store, state
+from proxy.sessions import redis_events, state
 from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_keys import Keys
 from proxy.sessions.redis_store import MAX_CUTS, RedisStore, Retention
@@ -287,7 +287,7 @@ async def test_the_oldest_cut_makes_room(harness: RedisHarness) -> None:
 async def test_the_oldest_clips_and_events_make_room(
     harness: RedisHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "MAX_EVENTS", 5)
+    monkeypatch.setattr(redis_events, "MAX_EVENTS", 5)
     store = await harness.open()
     for n in range(state.MAX_CLIP_SETS + 2):
         clips = make_clips(n)

@@ -303,7 +303,8 @@ async def test_keys_of_somebody_else(tmp_path: Path) -> None:
         await server.command("SET", f"foldgate:{{{ANCHOR.hex()}}}:state", "no hash")
         await server.command("SET", "foldgate:{nothex}:state", "x")
         found = await check(server.url)
-    assert found["contents"].status == "FAIL"
+    assert found["contents"].facts["sessions"] == 0
+    assert found["values"].facts["damaged"] == 1
 
 
 def test_a_missing_key_says_which() -> None:
