@@ -325,3 +325,26 @@ async def test_an_archive_that_expired_is_stored_anew(harness: RedisHarness) -> 
     assert await store.archived("s3", "cp-s3") == [*archive]
     await store.delete_session("s3")
     assert await store.archived("s1", "cp1") == []
+
+
+async def test_a_large_item_goes_in_parts(harness: RedisHarness) -> None:
+    """No single command is large; what a crash leaves of an item is not taken for it."""
+    store = await harness.open()
+    archive = archive_of(noise(3_000_000, 5), b"small", noise(300_000, 6))
+    change = checkpoint_change(make_checkpoint("cp1"), archive=archive)
+    await store.commit(change)
+    await store.commit(change)
+    other = make_checkpoint("cp2", 2, session="s2")
+    await store.commit(checkpoint_change(other, archive=archive[:1]))
+    assert await store.archived("s1", "cp1") == [*archive]
+    kinds = {}
+    async for key in harness.client.keys(f"{harness.prefix}:*:blob:*"):
+        name = key.decode()
+        kinds[name] = await harness.client.call("TYPE", name)
+        assert await harness.client.call("PTTL", name)
+    assert sorted(str(kind) for kind in kinds.values()) == ["b'list'"] * 2 + ["b'string'"]
+    await store.delete_session("s1")
+    assert await store.archived("s2", "cp2") == [archive[0]]
+    assert await harness.blobs() == 1
+    await store.delete_session("s2")
+    assert await harness.blobs() == 0
