@@ -1,6 +1,5 @@
 """The commands that look after the session store: `foldgate store check` and `migrate`."""
 
-import asyncio
 import os
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import typer
 from proxy import codec
 from proxy.codec import JsonObject
 from proxy.errors import StoreError
-from proxy.server.command_line import ConfigOption, fail, load
+from proxy.server.command_line import ConfigOption, fail, load, run_interruptible
 from proxy.server.store_report import Report, Watch, check_lines
 from proxy.server.stores import OpenableStore, make_check, make_store
 from proxy.server.tenancy import source_of
@@ -70,7 +69,7 @@ def check_command(
     if not json_output:
         typer.echo(f"store {where.shown}")
     try:
-        asyncio.run(look())
+        run_interruptible(look())
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     failed = any(finding.status == "FAIL" for finding in found)
@@ -116,7 +115,7 @@ def migrate_command(
     start = time.monotonic()
     try:
         with watch:
-            asyncio.run(_migrate(settings, report, watch))
+            run_interruptible(_migrate(settings, report, watch))
     except StoreError as error:
         report.error = str(error)
     except KeyboardInterrupt:

@@ -86,7 +86,8 @@ class RedisCheck:
         await self._client.close()
 
     def _unreachable(self, error: StoreUnavailable) -> Finding:
-        if error.reason != "refused":
+        strange = {"refused", "unreachable"} if self._url.kind == "cluster" else {"refused"}
+        if error.reason not in strange:
             return self._failed("reachable", error)
         text_, fix = (
             "what answers there is no Redis, or not to us",

@@ -286,7 +286,7 @@ async def test_old_checkpoints_that_nobody_finds_may_stay_behind(
 async def test_more_events_than_redis_keeps_stay_in_order(
     places: Harnesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.sessions.redis_store.MAX_EVENTS", 10)
+    monkeypatch.setattr("proxy.sessions.redis_events.MAX_EVENTS", 10)
     monkeypatch.setattr("proxy.sessions.migration.EVENTS_AT_ONCE", 4)
     source, target = await places.make("sqlite").open(), await places.make("redis").open()
     await source.commit(Change(ANCHOR, "s1", NOW))

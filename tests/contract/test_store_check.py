@@ -130,7 +130,7 @@ async def test_a_healthy_server_of_every_kind(
 async def test_persistence(tmp_path: Path, args: tuple[str, ...], status: str, text: str) -> None:
     async with servers.RedisServer(tmp_path, args=args) as server:
         finding = (await check(server.url))["persistence"]
-    assert finding.status == status
+    assert finding.status == status, finding.text
     assert text in finding.text
 
 

@@ -307,7 +307,6 @@ KNOWN: Mapping[str, Shape] = {
     "EVAL": many,
     "EVALSHA": many,
     "GET": plain(1),
-    "GETRANGE": plain(3),
     "HDEL": many,
     "HEXISTS": plain(2),
     "HGET": plain(2),
@@ -339,7 +338,7 @@ KNOWN: Mapping[str, Shape] = {
 """Every command that is sent, with the options that it is sent with."""
 
 NEEDED = frozenset(
-    {"EVAL", "EVALSHA", "GETRANGE", "HGET", "HMGET", "HSCAN", "HSET", "PEXPIRE", "SCAN", "SET"}
+    {"EVAL", "EVALSHA", "GET", "HGET", "HMGET", "HSCAN", "HSET", "PEXPIRE", "SCAN", "SET"}
     | {"UNLINK", "ZADD", "ZREM"}
 )
 """Without these in it, a record does not hold what it should."""

@@ -281,13 +281,13 @@ async def loading(rig: Rig) -> AsyncIterator[None]:
     await rig.command("SAVE")
     await rig.server.kill()
     usual = rig.server._args
-    rig.server._args = [
-        *("--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024")
-    ]
-    rig.server._spawn()
-    rig.server._args = usual
+    slowly = ["--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"]
 
     async def is_loading() -> bool:
+        if not rig.server.is_running:
+            rig.server._args = slowly
+            rig.server._spawn()
+            rig.server._args = usual
         try:
             return await rig.command("PING") != b"PONG"
         except ReplyError as error:
