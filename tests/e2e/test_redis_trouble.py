@@ -433,7 +433,8 @@ async def test_sessions_live_through_it(
     assert page["store"] == "down"
     if not trouble.stores:
         assert page["pending_writes"] == 3
-    assert set(told) <= trouble.reasons
+    # Who is thrown out in the middle of a command may hear anything.
+    assert set(told) - {"refused"} <= trouble.reasons
     assert told
     await rig.assert_kept(agents)
     output = capsys.readouterr()
