@@ -34,6 +34,7 @@ from tests.redis_servers import RedisCluster, RedisSentinel, RedisServer, wait_u
 from tests.upstream import ScriptedUpstream
 
 PROXIES = 2
+WARM_PROBES = 20
 BEFORE_SECONDS = 8.0
 AFTER_SECONDS = 10.0
 PROBE_PAUSE_SECONDS = 0.04
@@ -236,8 +237,8 @@ async def _loaded(
         group.create_task(load.run(report.options.sessions))
         for place in range(PROXIES):
             group.create_task(probes.run(load, http, place))
-        # The first seconds are those of cold processes.
-        await asyncio.sleep(2)
+        # The first requests are those of cold processes.
+        await wait_until(lambda: len(probes.first) >= WARM_PROBES, what="the processes are warm")
         start = time.monotonic()
         await asyncio.sleep(BEFORE_SECONDS)
         say(f"{report.options.scenario} begins")

@@ -9,7 +9,6 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 
@@ -176,12 +175,6 @@ async def look(
 
 class SessionStoreContract:
     """The laws of `SessionStore`."""
-
-    limits_archive: ClassVar[bool] = True
-    """Whether the archive is bounded by bytes (else by time alone)."""
-
-    expires_single_events: ClassVar[bool] = True
-    """Whether events of an unknown session expire one by one (else all of them together)."""
 
     @pytest.fixture
     async def store(self, harness: StoreHarness) -> SessionStore:
@@ -423,36 +416,6 @@ class SessionStoreContract:
         assert await store.load_checkpoint(ANCHOR, "cp1") == checkpoint
         assert await store.archived("s1", "cp1") == [*archive_of(b"x")]
         assert await store.expire(NOW + DAY + 101) == 1
-
-    async def test_events_of_no_session_expire_too(self, store: SessionStore) -> None:
-        if not self.expires_single_events:
-            pytest.skip("this store lets a session's events expire together")
-        await store.append_events([event(1, "gone"), event(2, "gone", NOW + 50)])
-        await store.expire(NOW + DAY + 10)
-        assert numbers(await store.events("gone")) == [2]
-
-    async def test_a_full_archive_drops_its_oldest_part_and_no_checkpoint(
-        self, harness: StoreHarness
-    ) -> None:
-        if not self.limits_archive:
-            pytest.skip("this store bounds its archive by time")
-        store = await harness.open(archive_bytes=25_000)
-        names = ["cp2", "cp0", "cp1"]
-        for age, name in enumerate(names):
-            change = checkpoint_change(
-                make_checkpoint(name),
-                time=NOW + age,
-                archive=archive_of(noise(5_000, age * 2), noise(5_000, age * 2 + 1)),
-            )
-            await store.commit(change)
-
-        assert await store.expire(NOW + 10) == 0
-
-        assert [len(await store.archived("s1", name)) for name in names] == [0, 2, 2]
-        assert await store.archived("s1", "cp0") == [*archive_of(noise(5_000, 2), noise(5_000, 3))]
-        assert await harness.blobs() == 4
-        for name in names:
-            assert await store.load_checkpoint(ANCHOR, name) == make_checkpoint(name)
 
     async def test_deleting_a_session_leaves_what_others_reach(
         self, harness: StoreHarness, store: SessionStore

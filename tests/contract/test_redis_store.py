@@ -160,14 +160,7 @@ async def sentinel(
         yield started.url
 
 
-class RedisContract(SessionStoreContract):
-    """The common suite; the archive is bounded by time, single events are not expired."""
-
-    limits_archive = False
-    expires_single_events = False
-
-
-class TestSingleServer(RedisContract):
+class TestSingleServer(SessionStoreContract):
     @pytest.fixture
     async def harness(self, single: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(single)
@@ -175,7 +168,7 @@ class TestSingleServer(RedisContract):
         await harness.close()
 
 
-class TestEncrypted(RedisContract):
+class TestEncrypted(SessionStoreContract):
     @pytest.fixture
     async def harness(self, single: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(single, SECRET)
@@ -183,7 +176,7 @@ class TestEncrypted(RedisContract):
         await harness.close()
 
 
-class TestLoneClusterNode(RedisContract):
+class TestLoneClusterNode(SessionStoreContract):
     @pytest.fixture
     async def harness(self, lone_node: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(lone_node)
@@ -191,7 +184,7 @@ class TestLoneClusterNode(RedisContract):
         await harness.close()
 
 
-class TestCluster(RedisContract):
+class TestCluster(SessionStoreContract):
     @pytest.fixture
     async def harness(self, three_nodes: servers.RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(three_nodes.url)
@@ -199,7 +192,7 @@ class TestCluster(RedisContract):
         await harness.close()
 
 
-class TestSentinel(RedisContract):
+class TestSentinel(SessionStoreContract):
     @pytest.fixture
     async def harness(self, sentinel: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(sentinel)

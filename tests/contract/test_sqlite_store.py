@@ -20,6 +20,7 @@ from proxy.errors import StateCorrupt, StoreTooNew, StoreUnavailable
 from proxy.sessions import sqlite_export, sqlite_schema, sqlite_store, state
 from proxy.sessions.sqlite_store import SqliteStore
 from proxy.sessions.state import AnchorState, Change, ClipSet, SessionRow, Struggle
+from proxy.sessions.store import SessionStore
 from tests.contract import session_store_contract as suite
 from tests.contract.session_store_contract import (
     ANCHOR,
@@ -31,8 +32,11 @@ from tests.contract.session_store_contract import (
     archive_of,
     checkpoint_change,
     digest,
+    event,
     make_checkpoint,
     make_clips,
+    noise,
+    numbers,
 )
 
 _ROOT = Path(__file__).parents[2]
@@ -105,7 +109,33 @@ async def harness(tmp_path: Path) -> AsyncIterator[SqliteHarness]:
 
 
 class TestSqliteStore(SessionStoreContract):
-    """The common suite."""
+    """The common suite, and the limits that only a file has."""
+
+    async def test_events_of_no_session_expire_too(self, store: SessionStore) -> None:
+        await store.append_events([event(1, "gone"), event(2, "gone", NOW + 50)])
+        await store.expire(NOW + DAY + 10)
+        assert numbers(await store.events("gone")) == [2]
+
+    async def test_a_full_archive_drops_its_oldest_part_and_no_checkpoint(
+        self, harness: StoreHarness
+    ) -> None:
+        store = await harness.open(archive_bytes=25_000)
+        names = ["cp2", "cp0", "cp1"]
+        for age, name in enumerate(names):
+            change = checkpoint_change(
+                make_checkpoint(name),
+                time=NOW + age,
+                archive=archive_of(noise(5_000, age * 2), noise(5_000, age * 2 + 1)),
+            )
+            await store.commit(change)
+
+        assert await store.expire(NOW + 10) == 0
+
+        assert [len(await store.archived("s1", name)) for name in names] == [0, 2, 2]
+        assert await store.archived("s1", "cp0") == [*archive_of(noise(5_000, 2), noise(5_000, 3))]
+        assert await harness.blobs() == 4
+        for name in names:
+            assert await store.load_checkpoint(ANCHOR, name) == make_checkpoint(name)
 
 
 async def test_sessions_are_told_across_pages(
