@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from proxy.codec import JsonObject
+from proxy.commands.command_line import ConfigOption, fail, load
+from proxy.commands.store import store_app
 from proxy.errors import ProxyError
-from proxy.server.command_line import ConfigOption, fail, load
 from proxy.server.serve import CannotListen, serve
-from proxy.server.store_commands import store_app
 from proxy.server.workers import Serving, WorkerFailed, supervise
 from proxy.settings import Settings, SettingsError, load_settings
 from proxy.settings.show import as_json, as_toml

@@ -11,9 +11,9 @@ import typer
 
 from proxy import codec
 from proxy.codec import JsonObject
+from proxy.commands.command_line import ConfigOption, fail, load, run_interruptible
+from proxy.commands.store_report import Report, Watch, check_lines
 from proxy.errors import StoreError
-from proxy.server.command_line import ConfigOption, fail, load, run_interruptible
-from proxy.server.store_report import Report, Watch, check_lines
 from proxy.server.stores import OpenableStore, make_check, make_store
 from proxy.server.tenancy import source_of
 from proxy.sessions.migration import TENANCY, Migration, carry_key

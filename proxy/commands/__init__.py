@@ -1,0 +1,1 @@
+"""The commands of the command line; what they serve and check is further down."""
