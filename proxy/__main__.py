@@ -1,15 +1,21 @@
 """The command line."""
 
-import asyncio
 import sys
-from collections.abc import Coroutine
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from proxy.codec import JsonObject
-from proxy.commands.command_line import ConfigOption, fail, load
+from proxy.commands.command_line import (
+    ConfigOption,
+    fail,
+    find_upstream,
+    load,
+    run_fast,
+    settled,
+)
+from proxy.commands.run import run_command
 from proxy.commands.store import store_app
 from proxy.errors import ProxyError
 from proxy.server.serve import CannotListen, serve
@@ -27,6 +33,7 @@ app = typer.Typer(
 )
 
 app.add_typer(store_app, name="store")
+app.command("run", context_settings={"allow_interspersed_args": False})(run_command)
 
 
 def _version(wanted: bool) -> None:
@@ -49,7 +56,10 @@ def _main(
 def serve_command(
     upstream: Annotated[
         str | None,
-        typer.Option(help="Base URL of the upstream, with or without /v1."),
+        typer.Option(
+            help="Base URL of the upstream, with or without /v1; without it a server on this "
+            "machine is looked for: llama.cpp, Ollama, LM Studio, vLLM."
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[
@@ -73,6 +83,8 @@ def serve_command(
     """Run the proxy until it is told to stop (SIGTERM or Ctrl-C)."""
     overrides = _overrides(upstream, host, port, workers, store, shadow)
     settings = load(config, overrides)
+    found = find_upstream(settings)
+    settings = settled(settings, found)
     configure_log(verbose=False)
     several = settings.server.workers > 1
     lines = JsonLines(sys.stdout, shared=several)
@@ -86,13 +98,13 @@ def serve_command(
             sys.stdout.flush()
 
     def reload() -> Settings:
-        return load_settings(config, overrides)
+        return settled(load_settings(config, overrides), found)
 
     try:
         if several:
-            supervise(settings, Serving(sink, announce, reload, _run))
+            supervise(settings, Serving(sink, announce, reload, run_fast))
         else:
-            _run(serve(settings, sink, announce, reload))
+            run_fast(serve(settings, sink, announce, reload))
     except (SettingsError, CannotListen, WorkerFailed, ProxyError, OSError) as error:
         fail(str(error))
 
@@ -107,15 +119,6 @@ def config_command(
     """Show the settings in force, secrets hidden; changed ones are marked."""
     settings = load(config, {})
     typer.echo(as_json(settings) if json_output else as_toml(settings))
-
-
-def _run(work: Coroutine[None, None, None]) -> None:
-    if sys.platform == "win32":
-        asyncio.run(work)
-        return
-    import uvloop
-
-    uvloop.run(work)
 
 
 def _overrides(

@@ -179,17 +179,21 @@ def log() -> _Log:
     return logger
 
 
-def configure_log(*, verbose: bool) -> None:
-    """Write log lines to stderr: warnings and compactions, or everything when `verbose`."""
+def configure_log(*, verbose: bool, stream: TextIO | None = None) -> None:
+    """Write log lines: warnings and compactions, or everything when `verbose`.
+
+    They go to stderr, or to `stream` where stderr belongs to somebody else.
+    """
+    stream = sys.stderr if stream is None else stream
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            structlog.dev.ConsoleRenderer(colors=stream.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.DEBUG if verbose else logging.INFO
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )

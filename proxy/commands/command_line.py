@@ -12,6 +12,7 @@ import typer
 
 from proxy.codec import JsonObject
 from proxy.settings import Settings, SettingsError, load_settings
+from proxy.upstream.discovery import USUAL, LocalServer, find_local_servers
 
 ConfigOption = Annotated[
     Path | None,
@@ -27,11 +28,54 @@ def load(config: Path | None, overrides: Mapping[str, JsonObject]) -> Settings:
         fail(str(error))
 
 
-def fail(message: str) -> NoReturn:
+def fail(message: str, code: int = 1) -> NoReturn:
     """End the program with a message."""
     for line in message.splitlines():
         typer.echo(f"foldgate: {line}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)
+
+
+def settled(settings: Settings, found: LocalServer | None) -> Settings:
+    """Return the settings with the server that was found, where they name none."""
+    if found is None or settings.upstream.base_url is not None:
+        return settings
+    upstream = settings.upstream.model_copy(update={"base_url": found.url})
+    return settings.model_copy(update={"upstream": upstream})
+
+
+def find_upstream(settings: Settings) -> LocalServer | None:
+    """Look for a server on this machine when the settings name no upstream; say which it is.
+
+    Ends the program when there is none.
+    """
+    if settings.upstream.base_url is not None or not settings.upstream.discover:
+        return None
+    found = asyncio.run(find_local_servers())
+    if not found:
+        asked = ", ".join(f"{server.name} ({_port(server)})" for server in USUAL)
+        fail(
+            "upstream.base_url: not set, and no model server answers on this machine; looked for "
+            f"{asked}. Start one, or name the upstream: --upstream URL"
+        )
+    taken, *others = found
+    also = "; also there: " + ", ".join(f"{s.name} on {s.url}" for s in others) if others else ""
+    choose = ", choose with --upstream" if others else ""
+    typer.echo(f"foldgate: found {taken.name} on {taken.url}{also}{choose}", err=True)
+    return taken
+
+
+def _port(server: LocalServer) -> str:
+    return server.url.rpartition(":")[2].partition("/")[0]
+
+
+def run_fast(work: Coroutine[None, None, None]) -> None:
+    """Run what serves, on the fastest event loop there is."""
+    if sys.platform == "win32":
+        asyncio.run(work)
+        return
+    import uvloop
+
+    uvloop.run(work)
 
 
 def run_interruptible(work: Coroutine[None, None, None]) -> None:

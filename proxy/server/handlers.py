@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -25,6 +26,17 @@ OWN_PAGES = "/_foldgate/"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _NO_HEADERS: Mapping[str, str] = {}
 _CHAT_PATH = "/chat/completions"
+_MODEL_PATHS = (_CHAT_PATH, "/responses")
+
+
+@dataclass(slots=True)
+class Totals:
+    """What one process has done since it started."""
+
+    requests: int = 0
+    """Requests to a model: Chat Completions and Responses."""
+    tokens_kept_out: int = 0
+    """By how much what was forwarded is smaller than what came, estimated tokens."""
 
 
 class Gateway:
@@ -43,6 +55,7 @@ class Gateway:
         self.gate = gate
         self.draining = False
         self.running = 0
+        self.totals = Totals()
         self._idle = asyncio.Event()
         self._client = client
         self._compactor = compactor
@@ -72,6 +85,8 @@ class Gateway:
                 error_responses.NO_RETRY,
             )
         self.running += 1
+        if request.method == "POST" and path.endswith(_MODEL_PATHS):
+            self.totals.requests += 1
         try:
             if request.method == "POST" and path.endswith(_CHAT_PATH):
                 return await self._chat(request)
@@ -125,6 +140,8 @@ class Gateway:
             return await self._pass(request, body.raw, self._reply_headers(outcome))
         if outcome.refusal:
             return await self._refuse(request, outcome, early)
+        if outcome.rewritten:
+            self.totals.tokens_kept_out += max(outcome.before - outcome.after, 0)
         return await self._send(request, outcome, body, early)
 
     def _inbound(

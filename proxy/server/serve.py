@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -91,6 +92,25 @@ async def serve(
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def serving(
+    settings: Settings, sink: EventSink
+) -> AsyncIterator[tuple[str, web.Application]]:
+    """Serve for as long as the block runs; gives the URL (without /v1) and the application.
+
+    Raises:
+        CannotListen, SettingsError, StoreError: as `serve` does.
+    """
+    app = build_app(settings, sink)
+    runner = make_runner(app)
+    await runner.setup()
+    try:
+        port = await _listen(runner, settings, None)
+        yield _url(settings.server.host, port), app
+    finally:
+        await runner.cleanup()
+
+
 def make_runner(app: web.Application) -> web.AppRunner:
     """Return the runner of an application, which parses HTTP the way the proxy needs it."""
     return web.AppRunner(
@@ -130,13 +150,19 @@ async def _listen(runner: web.AppRunner, settings: Settings, shared_port: int | 
     return int(address[1])
 
 
-async def _ready(app: web.Application, settings: Settings, port: int) -> tuple[JsonObject, str]:
+async def window_of(app: web.Application) -> Window:
+    """Return the window of the default upstream's default model; asks the upstream if need be."""
     gate = app[GATEWAY].gate
     headers: CIMultiDict[str] = CIMultiDict()
-    route = Route(gate.base, "", gate.default_headers(headers), settings.upstream.context_window)
-    window = await app[WINDOWS].window(route)
-    host = settings.server.host
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    setting = gate.settings.upstream.context_window
+    route = Route(gate.base, "", gate.default_headers(headers), setting)
+    return await app[WINDOWS].window(route)
+
+
+async def _ready(app: web.Application, settings: Settings, port: int) -> tuple[JsonObject, str]:
+    gate = app[GATEWAY].gate
+    window = await window_of(app)
+    url = _url(settings.server.host, port)
     line: JsonObject = {
         "schema": EVENT_SCHEMA,
         "type": "listening",
@@ -158,6 +184,10 @@ async def _ready(app: web.Application, settings: Settings, port: int) -> tuple[J
         f"({workers}store {settings.store.shown_url}, window {_describe(window)}{shadow})"
     )
     return line, text
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _describe(window: Window) -> str:

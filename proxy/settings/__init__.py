@@ -18,7 +18,14 @@ from proxy.settings.model import PREFIX, Profile, Settings
 
 CONFIG_VARIABLE = "FOLDGATE_CONFIG"
 
-__all__ = ["Profile", "Settings", "SettingsError", "key_of", "load_settings"]
+__all__ = [
+    "Profile",
+    "Settings",
+    "SettingsError",
+    "environment_of_children",
+    "key_of",
+    "load_settings",
+]
 
 
 def load_settings(
@@ -68,6 +75,16 @@ def key_of(
     if not value:
         raise SettingsError(f"{field}: the environment variable {variable} is not set")
     return SecretStr(value)
+
+
+def environment_of_children() -> dict[str, str]:
+    """Return this process's environment without Foldgate's own variables.
+
+    They may hold keys and passwords, which another program has no business with.
+    """
+    return {
+        name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)
+    }
 
 
 class _Variables(EnvSettingsSource):

@@ -116,6 +116,9 @@ class UpstreamSettings(Section):
     base_url: HttpUrl | None = Field(
         None, description="Base URL, with or without /v1, for example http://127.0.0.1:8080/v1."
     )
+    discover: bool = Field(
+        True, description="Look for a model server on this machine when base_url is not set."
+    )
     context_window: Tokens | None = Field(
         None, description="Context window in tokens; asked from the server when not set."
     )
