@@ -94,7 +94,7 @@ def deployment(kind: str, folder: Path, binary: Path) -> Deployment:
     ("kind", "mode"),
     [
         ("single", "single server"),
-        ("cluster", "cluster, 3 primary nodes"),
+        pytest.param("cluster", "cluster, 3 primary nodes", marks=pytest.mark.slow),
         ("sentinel", "sentinel, service mymaster"),
     ],
 )
@@ -189,6 +189,7 @@ async def test_a_url_of_the_wrong_mode(tmp_path: Path) -> None:
     assert "redis://" in single["reachable"].fix
 
 
+@pytest.mark.slow
 @needs_redis
 async def test_a_cluster_that_lost_a_node(tmp_path: Path) -> None:
     async with servers.RedisCluster(tmp_path, nodes=3) as cluster:

@@ -449,6 +449,7 @@ async def test_one_server_gets_commands_of_redis_6_2_only(
     assert [key for key in left if b":state" not in key] == []
 
 
+@pytest.mark.slow
 async def test_a_cluster_gets_commands_of_redis_6_2_only(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:

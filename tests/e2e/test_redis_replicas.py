@@ -160,7 +160,7 @@ def now() -> float:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("count", "copies"), [(2, 1), (3, 4)])
+@pytest.mark.parametrize(("count", "copies"), [(2, 1), pytest.param(3, 4, marks=pytest.mark.slow)])
 async def test_replicas_share_one_summary(
     up: ScriptedUpstream,
     client: aiohttp.ClientSession,
@@ -192,6 +192,7 @@ async def test_replicas_share_one_summary(
     assert len(await checkpoints(redis)) == 1
 
 
+@pytest.mark.slow
 async def test_a_lease_is_kept_while_the_summary_takes_its_time(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -294,6 +295,7 @@ async def test_replicas_that_learned_different_ratios_share_a_summary(
     assert_one_result(exchanges, up)
 
 
+@pytest.mark.slow
 async def test_the_holder_of_a_lease_is_killed(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -393,6 +395,7 @@ async def test_a_client_that_leaves_gives_the_lease_to_the_next(
     assert_one_result(exchanges, up)
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_while_the_lease_is_on_its_way(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, redis: RedisServer
 ) -> None:
