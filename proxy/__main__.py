@@ -15,6 +15,8 @@ from proxy.commands.command_line import (
     run_fast,
     settled,
 )
+from proxy.commands.demo import demo_command
+from proxy.commands.doctor import doctor_command
 from proxy.commands.run import run_command
 from proxy.commands.store import store_app
 from proxy.errors import ProxyError
@@ -33,6 +35,8 @@ app = typer.Typer(
 )
 
 app.add_typer(store_app, name="store")
+app.command("demo")(demo_command)
+app.command("doctor")(doctor_command)
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command)
 
 
@@ -85,7 +89,7 @@ def serve_command(
     settings = load(config, overrides)
     found = find_upstream(settings)
     settings = settled(settings, found)
-    configure_log(verbose=False)
+    configure_log()
     several = settings.server.workers > 1
     lines = JsonLines(sys.stdout, shared=several)
     sink: EventSink = lines if json_lines else EventLog()

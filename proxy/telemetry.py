@@ -179,11 +179,14 @@ def log() -> _Log:
     return logger
 
 
-def configure_log(*, verbose: bool, stream: TextIO | None = None) -> None:
-    """Write log lines: warnings and compactions, or everything when `verbose`.
+def configure_log(
+    *, verbose: bool = False, quiet: bool = False, stream: TextIO | None = None
+) -> None:
+    """Write log lines: warnings and compactions, all when `verbose`, only errors when `quiet`.
 
     They go to stderr, or to `stream` where stderr belongs to somebody else.
     """
+    level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
     stream = sys.stderr if stream is None else stream
     structlog.configure(
         processors=[
@@ -191,9 +194,7 @@ def configure_log(*, verbose: bool, stream: TextIO | None = None) -> None:
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             structlog.dev.ConsoleRenderer(colors=stream.isatty()),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.DEBUG if verbose else logging.INFO
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )

@@ -11,7 +11,13 @@ import typer
 
 from proxy import codec
 from proxy.codec import JsonObject
-from proxy.commands.command_line import ConfigOption, fail, load, run_interruptible
+from proxy.commands.command_line import (
+    INTERRUPTED,
+    ConfigOption,
+    fail,
+    load,
+    run_interruptible,
+)
 from proxy.commands.store_report import Report, Watch, check_lines
 from proxy.errors import StoreError
 from proxy.server.stores import OpenableStore, make_check, make_store
@@ -22,7 +28,6 @@ from proxy.sessions.store_url import StoreUrl, parse_store_url
 from proxy.settings import Settings
 from proxy.settings.model import HEX, PREFIX
 
-INTERRUPTED = 130
 KEY_VARIABLE = f"{PREFIX}TENANCY__KEY"
 
 _FILES = (".db", ".sqlite", ".sqlite3")

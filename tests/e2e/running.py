@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -286,6 +286,20 @@ async def command(
         await process.wait()
     assert process.returncode is not None
     return Finished(process.returncode, stdout.decode(), stderr.decode())
+
+
+@contextlib.asynccontextmanager
+async def started(
+    *args: str, folder: Path, env: Mapping[str, str] | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`python -m proxy ARGS` for as long as the block runs; killed at its end."""
+    process = await _start(args, folder, env or {})
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
 
 
 async def _start(
