@@ -33,7 +33,8 @@ class Finding:
         found: JsonObject = {"name": self.name, "status": self.status, "text": self.text}
         if self.fix:
             found["fix"] = self.fix
-        return {**found, **self.facts}
+        # Facts may have a name in common, but never the last word.
+        return {**found, **self.facts, **found}
 
 
 @dataclass(slots=True)

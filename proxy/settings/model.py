@@ -7,6 +7,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
@@ -44,6 +45,14 @@ def _http_url(value: str) -> str:
         raise ValueError("must be an http:// or https:// URL with a host")
     if "@" in rest.partition("/")[0]:
         raise ValueError("must not hold a user name or password; use key_variable")
+    if any(character.isspace() for character in value) or set("?#") & set(value):
+        raise ValueError("must not hold spaces, a query or a fragment")
+    try:
+        port = urlsplit(value).port
+    except ValueError:
+        raise ValueError("must hold a host and a port from 1 to 65535 that can be read") from None
+    if port == 0:
+        raise ValueError("must not name port 0")
     return value.rstrip("/")
 
 
