@@ -14,6 +14,8 @@ from proxy.codec import JsonObject
 from proxy.settings import Settings, SettingsError, load_settings
 from proxy.upstream.discovery import USUAL, LocalServer, find_local_servers
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Config file: TOML, or the JSON of the specification."),

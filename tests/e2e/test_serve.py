@@ -35,7 +35,8 @@ class Refused(Protocol):
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
     """Runs a command in this process that must refuse; returns what it said."""
-    monkeypatch.setattr(command_line, "configure_log", lambda *, verbose: None)
+    monkeypatch.setattr(command_line, "configure_log", lambda: None)
+    monkeypatch.setenv("FOLDGATE_UPSTREAM__DISCOVER", "false")
 
     def invoke(*args: str, store: bool = True) -> str:
         more = ["--store", store_url(tmp_path), "--port", "0"] if store else []
@@ -124,6 +125,10 @@ def test_a_missing_upstream(refused: Refused) -> None:
     [
         (("--upstream", "ftp://x"), "upstream.base_url: must be an http:// or https:// URL"),
         (("--upstream", "http://u:p@x/v1"), "must not hold a user name or password"),
+        (("--upstream", "http://x:99999/v1"), "must hold a host and a port from 1 to 65535"),
+        (("--upstream", "http://[::1/v1"), "must hold a host and a port from 1 to 65535"),
+        (("--upstream", "http://x:0/v1"), "must not name port 0"),
+        (("--upstream", "http://x/v1?key=1"), "must not hold spaces, a query or a fragment"),
         (("--upstream", UPSTREAM, "--store", "redis:x"), "store.url: must be sqlite:///PATH"),
         (("--upstream", UPSTREAM, "--store", "redis://u:p@x:y"), "store.url: must name"),
     ],
@@ -230,7 +235,7 @@ def test_a_store_of_a_newer_version(refused: Refused, tmp_path: Path) -> None:
 
 async def test_a_refusal_ends_the_process(tmp_path: Path) -> None:
     with pytest.raises(NotServing, match=r"exit code 1:\nfoldgate: upstream\.base_url: name the"):
-        async with Served(None, tmp_path):
+        async with Served(None, tmp_path, env={"FOLDGATE_UPSTREAM__DISCOVER": "false"}):
             pass
 
 
