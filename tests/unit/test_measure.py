@@ -1,12 +1,16 @@
 """Sizes: exact prices, and the laws that the estimates keep."""
 
+import base64
 import math
+import random
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.codec import dumps
 from proxy.compaction import measure
 from proxy.transcript import Binary, Call, Content, Kind, Size
 from tests import builders, strategies
@@ -22,10 +26,14 @@ _RUNS = st.lists(
 ).map("".join)
 
 
-def _dense_by_definition(text: str) -> int:
+def _wide(text: str) -> int:
+    return sum(char in "修🙂" for char in text)
+
+
+def _dense_at_most(text: str) -> int:
     runs = [run for run in re.findall(r"\S+", text) if len(run) >= 256]
     others = re.sub(r"\S{256,}", " ", text)
-    return sum(map(len, runs)) + sum(char in "修🙂" for char in others)
+    return sum(map(len, runs)) + _wide(others)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +58,57 @@ def test_tokens_of_text(text: str, tokens: int) -> None:
     assert measure.text_tokens(text) == tokens
 
 
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        # Between what cl100k makes of it, rounded down, and twice that.
+        (dumps([{"id": n, "name": f"user{n}", "active": True} for n in range(99)]).decode(), 1, 2),
+        ("\\n".join(f"/srv/app/module{n}/file.py" for n in range(99)), 1, 2),
+        ("\\n".join(str(n) for n in range(1000, 1400)), 1, 2),
+        ("?" + "&".join(f"field{n}=some%20value" for n in range(99)), 1, 2),
+    ],
+)
+def test_text_without_white_space_is_priced_by_its_pieces(
+    text: str, least: float, most: float
+) -> None:
+    """JSON that a client puts into a tool result as it is, for example."""
+    pieces = len(re.findall(r"[A-Za-z]+|[0-9]{1,3}|[^A-Za-z0-9]+", text))
+    assert least * pieces <= measure.text_tokens(text) <= most * pieces
+    assert measure.text_tokens(text) < 0.8 * len(text)
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.encodebytes, bytes.hex])
+@pytest.mark.parametrize("size", [300, 100_000])
+def test_base64_and_hex_cost_a_token_a_character(
+    encode: Callable[[bytes], bytes | str], size: int
+) -> None:
+    encoded = encode(random.Random(size).randbytes(size))
+    text = encoded if isinstance(encoded, str) else encoded.decode()
+    # As a tool result that is JSON holds it.
+    text = dumps({"data": text}).decode()
+    # The last line may be too short to be told from a word.
+    assert 0.97 * len(text) - 64 <= measure.text_tokens(text) <= len(text)
+
+
+def test_a_long_run_is_priced_by_samples() -> None:
+    row = '{"id":1234,"name":"somebody","active":true},'
+    short, long = measure.text_tokens(row * 90), measure.text_tokens(row * 9000)
+    assert long == pytest.approx(100 * short, rel=0.05)
+
+
 def test_another_ratio_counts_only_for_ordinary_text() -> None:
     assert measure.text_tokens("abcdef" + "修" * 4, 3.0) == 6
 
 
 @given(_RUNS)
-def test_dense_characters_are_runs_of_256_and_wide_script(text: str) -> None:
-    assert measure.dense_chars(text) == _dense_by_definition(text)
+def test_dense_characters_are_of_runs_of_256_or_of_wide_script(text: str) -> None:
+    assert _wide(text) - 1 <= measure.dense_chars(text) <= _dense_at_most(text)
+
+
+@given(_RUNS)
+def test_letters_and_digits_without_a_break_are_dense(text: str) -> None:
+    if all(run.isalnum() for run in re.findall(r"\S{256,}", text)):
+        assert measure.dense_chars(text) == _dense_at_most(text)
 
 
 @given(_RUNS, _RUNS)
