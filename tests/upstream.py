@@ -80,6 +80,7 @@ class Recorded:
     headers: CIMultiDictProxy[str]
     body: bytes = field(repr=False)
     outcome: Outcome = field(default_factory=Outcome)
+    chat_path: str = CHAT_PATH
 
     @property
     def path(self) -> str:
@@ -102,7 +103,7 @@ class Recorded:
 
     @property
     def is_chat(self) -> bool:
-        return self.method == "POST" and self.path == CHAT_PATH
+        return self.method == "POST" and self.path == self.chat_path
 
     @property
     def is_summary(self) -> bool:
@@ -120,6 +121,8 @@ class ScriptedUpstream(Rules):
     model: str = "test-model"
     advertise_window: bool = True
     key: str | None = None
+    chat_path: str = CHAT_PATH
+    """Where it takes chat requests; nowhere else."""
     reply: Callable[[Recorded], Reply] | None = None
     """Makes the reply to a main request when `replies` is empty."""
     summary_text: str | Callable[[Recorded], str] | None = None
@@ -200,6 +203,7 @@ class ScriptedUpstream(Rules):
             request.raw_path,
             CIMultiDictProxy(CIMultiDict(request.headers)),
             await request.read(),
+            chat_path=self.chat_path,
         )
         self.requests.append(record)
         self._notify()

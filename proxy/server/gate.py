@@ -10,7 +10,7 @@ from proxy.compactor.ports import Rules
 from proxy.compactor.requests import Handling
 from proxy.settings import Profile, Settings, SettingsError, key_of
 from proxy.upstream.headers import with_credential
-from proxy.upstream.routes import Base, Route
+from proxy.upstream.routes import CHAT_TARGET, Base, Route
 
 
 class Gate:
@@ -54,24 +54,38 @@ class Gate:
         """Return the headers for the default upstream."""
         return headers if self._key is None else with_credential(headers, self._key)
 
-    def handling(self, model: str, headers: CIMultiDict[str], output_field: str) -> Handling:
-        """Choose where a request for `model` goes and where its summaries come from."""
-        route, prepared = self._route(model, headers, output_field)
+    def handling(
+        self,
+        model: str,
+        headers: CIMultiDict[str],
+        output_field: str,
+        target: str = CHAT_TARGET,
+    ) -> Handling:
+        """Choose where a request for `model` goes and where its summaries come from.
+
+        Args:
+            model: as the request names it.
+            headers: outbound headers of the request.
+            output_field: the field that it uses for its output limit.
+            target: its path and query; summaries of the same model are asked for there, too, since
+                some hosts keep the model and the version of their API in them.
+        """
+        route, prepared = self._route(model, headers, output_field, target)
         rules = prepared.rules if prepared else self._default_rules
         summarizer = self.settings.compaction.summarizer
         if summarizer is None or summarizer == model:
             return Handling(route, route, rules)
-        summary_route, _ = self._route(summarizer, headers, "max_tokens")
+        summary_route, _ = self._route(summarizer, headers, "max_tokens", CHAT_TARGET)
         return Handling(route, summary_route, rules)
 
     def _route(
-        self, model: str, headers: CIMultiDict[str], output_field: str
+        self, model: str, headers: CIMultiDict[str], output_field: str, target: str
     ) -> "tuple[Route, _Prepared | None]":
         prepared = self._profile_of(model)
         window = self.settings.upstream.context_window
         if prepared is None:
             return Route(
-                self.base, model, self.default_headers(headers), window, output_field
+                self.base, model, self.default_headers(headers), window, output_field, target
             ), None
         if prepared.base is not None:
             # The default upstream's window says nothing about another server.
@@ -82,7 +96,8 @@ class Gate:
         else:
             # A credential never goes to another upstream than its own.
             sent = with_credential(headers.copy(), prepared.key or "")
-        return Route(prepared.base or self.base, model, sent, window, output_field), prepared
+        base = prepared.base or self.base
+        return Route(base, model, sent, window, output_field, target), prepared
 
 
 def _read_prompt(path: Path) -> str:

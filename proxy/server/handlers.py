@@ -1,6 +1,7 @@
 """What happens to an HTTP request: ours, compacted, or passed through."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ OWN_PAGES = "/_foldgate/"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _NO_HEADERS: Mapping[str, str] = {}
 _CHAT_PATH = "/chat/completions"
+_SLASHES = re.compile("/{2,}")
 _MODEL_PATHS = (_CHAT_PATH, "/responses")
 
 
@@ -85,6 +87,7 @@ class Gateway:
                 error_responses.NO_RETRY,
             )
         self.running += 1
+        path = path.rstrip("/")
         if request.method == "POST" and path.endswith(_MODEL_PATHS):
             self.totals.requests += 1
         try:
@@ -159,7 +162,9 @@ class Gateway:
         return Inbound(
             body,
             self._tenancy.origin(request.headers, request.remote, chat_completions.NAME),
-            lambda model, output_field: gate.handling(model, headers, output_field),
+            lambda model, output_field: gate.handling(
+                model, headers, output_field, _chat_target(request)
+            ),
             force="compact" in settings.request_headers and asked == "force",
             shadow=settings.shadow,
             bypass=bypass,
@@ -182,7 +187,7 @@ class Gateway:
             # The head went out without a content encoding, so the reply must have none.
             headers = headers.copy()
             headers["Accept-Encoding"] = "identity"
-        url = route.base.resolve(_target(request))
+        url = route.base.resolve(route.target)
         try:
             async with self._client.send("POST", url, headers, sent) as reply:
                 tap = self._tap(outcome, route) if reply.status == 200 else None
@@ -224,6 +229,19 @@ class Gateway:
         if outcome.session:
             headers["x-foldgate-session"] = outcome.session
         return headers
+
+
+def _chat_target(request: web.Request) -> str:
+    """Return path and query of a Chat Completions request, without slashes too many.
+
+    A base URL that ends in a slash makes two of one; servers answer that with 404, or with a
+    redirect that would lead the client past us.
+    """
+    target = _target(request)
+    path, mark, query = target.partition("?")
+    if "//" not in path and not path.endswith("/"):
+        return target
+    return f"{_SLASHES.sub('/', path).rstrip('/')}{mark}{query}"
 
 
 def _target(request: web.Request) -> str:

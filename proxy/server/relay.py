@@ -6,6 +6,7 @@ end of a stream for the end of the answer: its connection is broken off too.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import aiohttp
@@ -84,10 +85,16 @@ async def copy_body(
     except (aiohttp.ClientError, TimeoutError):
         break_off(request)
         return response
-    await response.write_eof()
+    await end(response)
     if tap is not None:
         tap((before + chunk)[-TAP_BYTES:])
     return response
+
+
+async def end(response: web.StreamResponse) -> None:
+    """End a streamed response; a client that has all it wanted may be gone already."""
+    with suppress(ConnectionError):
+        await response.write_eof()
 
 
 def break_off(request: web.Request) -> None:
@@ -160,8 +167,9 @@ class EarlyStream:
     async def fail(self, error: JsonObject) -> web.StreamResponse:
         """End the stream with an error event."""
         response = self._begun()
-        await response.write(stream_error(error))
-        await response.write_eof()
+        with suppress(ConnectionError):
+            await response.write(stream_error(error))
+        await end(response)
         return response
 
     def _begun(self) -> web.StreamResponse:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -117,12 +118,29 @@ def make_runner(app: web.Application) -> web.AppRunner:
         app,
         handler_cancellation=True,
         access_log=None,
+        logger=_discreet_logger(),
         auto_decompress=False,
         max_line_size=_HEADER_BYTES,
         max_field_size=_HEADER_BYTES,
         max_headers=_MAX_HEADERS,
         shutdown_timeout=_SHUTDOWN_SECONDS,
     )
+
+
+def _discreet_logger() -> logging.Logger:
+    """Return a logger for aiohttp's own complaints, which quote what they failed on."""
+    logger = logging.getLogger("foldgate.http")
+    logger.addFilter(_name_only)
+    return logger
+
+
+def _name_only(record: logging.LogRecord) -> bool:
+    kind = record.exc_info[0] if record.exc_info else None
+    record.msg, record.args = "a request could not be handled", ()
+    if kind is not None:
+        record.msg += f" ({kind.__name__})"
+    record.exc_info = record.exc_text = record.stack_info = None
+    return True
 
 
 def cannot_listen(settings: Settings, error: OSError) -> CannotListen:

@@ -8,6 +8,7 @@ from multidict import CIMultiDict
 from proxy.transcript import Record
 
 _VERSION_SEGMENT = re.compile(r"^(?P<root>.*?)(?P<versioned>/v\d[^/]*(?:/.*)?)$")
+CHAT_TARGET = "/v1/chat/completions"
 _API_NAMES = frozenset(
     {
         "chat",
@@ -80,3 +81,5 @@ class Route(Record, frozen=True):
     """Context window set for this model or profile, tokens."""
     output_field: str = "max_tokens"
     """The field the client used for its output limit."""
+    target: str = CHAT_TARGET
+    """Path and query of its chat endpoint, as a client writes them."""

@@ -124,7 +124,7 @@ class UpstreamSummarizer:
             self._forms.popitem(last=False)
 
     async def _call(self, job: SummaryJob, form: _Form) -> SummaryText | _Form:
-        url = job.route.base.resolve("/v1/chat/completions")
+        url = job.route.base.resolve(job.route.target)
         headers = summary_headers(job.route.headers)
         body = codec.dumps(_body(job, form))
         loop = asyncio.get_running_loop()
