@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     known = {client.name: client for client in CLIENTS}
     if unknown := [name for name in map(as_text, options.clients) if name not in known]:
         parser.error(f"unknown: {', '.join(unknown)}; --list shows the names")
-    configure_log(verbose=False)
+    configure_log()
     clients = [known[name] for name in options.clients] or CLIENTS
     return asyncio.run(run_all(clients, options))
 

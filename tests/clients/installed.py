@@ -154,6 +154,7 @@ SDKS = NodePackages(
 )
 PI = NodePackages("pi", {"@mariozechner/pi-coding-agent": "0.73.1"})
 OPENCODE = NodePackages("opencode", {"opencode-ai": "1.18.33"})
+CODEX = NodePackages("codex", {"@openai/codex": "0.171.0"})
 QWEN = NodePackages("qwen", {"@qwen-code/qwen-code": "0.15.10"})
 OPENAI_PYTHON = PythonPackages("openai", {})
 LANGGRAPH = PythonPackages(
@@ -161,4 +162,5 @@ LANGGRAPH = PythonPackages(
 )
 PYDANTIC_AI = PythonPackages("pydantic-ai", {"pydantic-ai-slim[openai]": "2.68.0"})
 OPENAI_AGENTS = PythonPackages("openai-agents", {"openai-agents": "0.24.0"})
+AIDER = PythonPackages("aider", {"aider-chat": "0.86.2"})
 LITELLM = PythonPackages("litellm", {"litellm": "1.110.2"})

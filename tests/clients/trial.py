@@ -197,7 +197,7 @@ async def run(client: Client, folder: Path, conditions: Conditions | None = None
         Witness(up.url if conditions.direct else fold.url) as witness,
     ):
         place = Place(witness.url + "/v1", script.task, window, home, work)
-        ended = await _run(client.launch(place), place, client.seconds)
+        ended = await end_of(client.launch(place), home, work, client.seconds)
     return Trial(
         client=client,
         script=script,
@@ -211,15 +211,16 @@ async def run(client: Client, folder: Path, conditions: Conditions | None = None
     )
 
 
-async def _run(launch: Launch, place: Place, seconds: float) -> Ended:
-    logs = place.home / "stdout.log", place.home / "stderr.log"
+async def end_of(launch: Launch, home: Path, work: Path, seconds: float) -> Ended:
+    """Run a client to its end, with a home of its own and nothing of this machine's settings."""
+    logs = home / "stdout.log", home / "stderr.log"
     started = time.monotonic()
     # Files, not pipes: what the client leaves running must not keep us waiting.
     with logs[0].open("wb") as stdout, logs[1].open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             *launch.command,
-            cwd=place.work,
-            env={**_environment(place.home), **launch.variables},
+            cwd=work,
+            env={**_environment(home), **launch.variables},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
