@@ -9,7 +9,7 @@ import aiohttp
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
-from proxy.commands.model_server import MODEL, model_server
+from proxy.commands.model_server import MODEL, check_installed, model_server
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.server.serve import serving
 from proxy.server.stores import make_store
@@ -101,6 +101,7 @@ class Demo:
         Raises:
             NoModelServer: when the model server is not installed or does not start.
         """
+        check_installed()
         self.tell("starting llama.cpp with a small model")
         with tempfile.TemporaryDirectory(prefix="foldgate-demo-") as folder:
             async with model_server(WINDOW) as server:

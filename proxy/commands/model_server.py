@@ -17,7 +17,7 @@ from proxy.settings import environment_of_children
 
 MODEL = "smollm2"
 START_SECONDS = 120.0
-_HOW = "it comes with the dependency group llama: run `uv sync --group llama` in a checkout"
+_HOW = "in a checkout of Foldgate `uv run foldgate demo` brings it (dependency group llama)"
 
 
 class NoModelServer(Exception):

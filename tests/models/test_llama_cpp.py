@@ -1,50 +1,20 @@
 """A long session against a real llama.cpp server with a real small model."""
 
-import asyncio
-import contextlib
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
+from proxy.commands.model_server import model_server
 from tests import builders
-from tests.e2e.running import ROOT, Running
+from tests.e2e.running import Running
 
 pytestmark = pytest.mark.slow
 
 WINDOW = 1024
 STEPS = 14
 TASK = "Find out why the nightly import drops rows, and fix it without touching the schema."
-
-
-@contextlib.asynccontextmanager
-async def llama_server(window: int, slots: int = 1) -> AsyncIterator[str]:
-    """A server process; it ends when its standard input closes."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.models.llama_server",
-        str(window),
-        str(slots),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # With the default spinning, two OpenMP threads starve each other on a busy machine.
-        env={"GOMP_SPINCOUNT": "0", "PATH": ""},
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(120):
-            line = await process.stdout.readline()
-        yield line.decode().strip()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 def steps() -> list[list[ChatCompletionMessageParam]]:
@@ -64,7 +34,7 @@ async def ask(
 
 async def test_a_session_outlives_its_window(tmp_path: Path) -> None:
     """Direct it dies of the window; through the proxy every step is answered."""
-    async with llama_server(WINDOW) as server:
+    async with model_server(WINDOW) as server:
         direct = openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
         with pytest.raises(openai.BadRequestError) as overflow:
             await ask(direct, steps()[-1])
@@ -93,7 +63,7 @@ async def test_a_session_outlives_its_window(tmp_path: Path) -> None:
 
 
 async def test_a_streamed_session_in_one_of_two_slots(tmp_path: Path) -> None:
-    async with llama_server(512, slots=2) as server, Running(f"{server}/v1", tmp_path) as fold:
+    async with model_server(512, slots=2) as server, Running(f"{server}/v1", tmp_path) as fold:
         client = openai.AsyncOpenAI(base_url=f"{fold.url}/v1", api_key="none", max_retries=0)
         for messages in steps()[:7]:
             # Without include_usage the server reports only its own `timings`.

@@ -191,5 +191,5 @@ def test_a_missing_package_is_named(missing: str, monkeypatch: pytest.MonkeyPatc
         lambda name: None if name == missing else find_spec(name),
     )
     name = missing.replace("_", "-")
-    with pytest.raises(model_server.NoModelServer, match=f"{name}.*uv sync --group llama"):
+    with pytest.raises(model_server.NoModelServer, match=f"{name}.*uv run foldgate demo"):
         model_server.check_installed()
