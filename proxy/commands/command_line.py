@@ -1,10 +1,12 @@
 """What all commands share."""
 
 import asyncio
+import os
 import signal
 import sys
 import threading
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -16,6 +18,7 @@ from proxy.upstream.discovery import USUAL, LocalServer, find_local_servers
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+_LAST_STANDARD_STREAM = 2
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Config file: TOML, or the JSON of the specification."),
@@ -30,10 +33,16 @@ def load(config: Path | None, overrides: Mapping[str, JsonObject]) -> Settings:
         fail(str(error))
 
 
+def say(text: str) -> None:
+    """Write a line for people; nothing depends on whether they still listen."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
+
+
 def fail(message: str, code: int = 1) -> NoReturn:
     """End the program with a message."""
     for line in message.splitlines():
-        typer.echo(f"foldgate: {line}", err=True)
+        say(f"foldgate: {line}")
     raise typer.Exit(code)
 
 
@@ -62,7 +71,7 @@ def find_upstream(settings: Settings) -> LocalServer | None:
     taken, *others = found
     also = "; also there: " + ", ".join(f"{s.name} on {s.url}" for s in others) if others else ""
     choose = ", choose with --upstream" if others else ""
-    typer.echo(f"foldgate: found {taken.name} on {taken.url}{also}{choose}", err=True)
+    say(f"foldgate: found {taken.name} on {taken.url}{also}{choose}")
     return taken
 
 
@@ -77,7 +86,18 @@ def run_fast(work: Coroutine[None, None, None]) -> None:
         return
     import uvloop
 
+    _fill_standard_streams()
     uvloop.run(work)
+
+
+def _fill_standard_streams() -> None:
+    """Open what of the first three descriptors is closed; children do not inherit that.
+
+    Else a socket would be one of them, and libuv aborts when it is to close such a descriptor.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
+        pass
+    os.close(descriptor)
 
 
 def run_interruptible(work: Coroutine[None, None, None]) -> None:

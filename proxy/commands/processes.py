@@ -9,6 +9,7 @@ happens when its parent dies, however it dies, and ends what the parent left beh
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
 
 import psutil
@@ -20,6 +21,7 @@ FINISHED = b"finished"
 """What the parent writes when nothing is left to be done."""
 _ROUNDS = 3
 """A process may start another one while we look."""
+_LOOK_SECONDS = 0.02
 
 
 def family(mark: str, root: int | None = None) -> list[psutil.Process]:
@@ -33,7 +35,7 @@ def family(mark: str, root: int | None = None) -> list[psutil.Process]:
             # It has ended; the mark finds what it left.
             pass
     found.pop(os.getpid(), None)
-    return list(found.values())
+    return [process for process in found.values() if _lives(process)]
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
@@ -43,10 +45,28 @@ def end(processes: Iterable[psutil.Process]) -> None:
         _signal(process, signal.SIGTERM)
         # A stopped one would never hear of it.
         _signal(process, getattr(signal, "SIGCONT", signal.SIGTERM))
-    _, alive = psutil.wait_procs(asked, timeout=GRACE_SECONDS)
+    alive = _wait(asked)
     for process in alive:
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+    _wait(alive)
+
+
+def _wait(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Wait until they have ended, but not longer than `GRACE_SECONDS`; returns those that live."""
+    until = time.monotonic() + GRACE_SECONDS
+    alive = [process for process in processes if _lives(process)]
+    while alive and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        alive = [process for process in alive if _lives(process)]
+    return alive
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        # In a container there may be nobody who collects what has ended.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def is_daemon(process: psutil.Process) -> bool:
@@ -74,6 +94,32 @@ def _mark_of(process: psutil.Process) -> str | None:
         return None
 
 
+def keys_reach_us() -> bool:
+    """Whether the keys of a terminal reach this process."""
+    if sys.platform == "win32":
+        return False
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def is_in_our_group(pid: int) -> bool:
+    """Whether a process is in our process group; one that has ended counts as if it were."""
+    if sys.platform == "win32":
+        return True
+    try:
+        return os.getpgid(pid) == os.getpgrp()
+    except ProcessLookupError:
+        return True
+
+
 def watch(mark: str) -> None:
     """Wait until standard input ends, then end the family, unless it says that all is done.
 
@@ -84,7 +130,9 @@ def watch(mark: str) -> None:
         return
     root = int(said) if said.strip().isdigit() else None
     for _ in range(_ROUNDS):
-        end(family(mark, root))
+        if not (left := family(mark, root)):
+            return
+        end(left)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from proxy.commands.command_line import (
     find_upstream,
     load,
     run_fast,
+    say,
     settled,
 )
 from proxy.errors import ProxyError
@@ -47,13 +48,18 @@ from proxy.telemetry import (
     JsonLines,
     configure_log,
 )
+from proxy.upstream.windows import window_of as window_in
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 """Exit codes of a command that could not be started, as shells have them."""
 LOG_BYTES = 8 * 1024 * 1024
-MODELS_SECONDS = 3.0
 _LOG_NAME = "run.log"
+if sys.platform == "win32":
+    _KEYS = frozenset({signal.SIGINT})
+else:
+    _KEYS = frozenset({signal.SIGINT, signal.SIGQUIT})
+"""What Ctrl-C and its stronger relative send."""
 _Process = subprocess.Popen[bytes]
 
 
@@ -63,7 +69,10 @@ def run_command(
     ],
     upstream: Annotated[
         str | None,
-        typer.Option(help="Base URL of the upstream; without it one on this machine is used."),
+        typer.Option(
+            help="Base URL of the upstream; without it that of OPENAI_BASE_URL, or a server on "
+            "this machine."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 0,
     store: Annotated[str | None, typer.Option(help="Where session state is kept.")] = None,
@@ -85,8 +94,7 @@ def run_command(
         overrides["upstream"] = {"base_url": upstream}
     if store is not None:
         overrides["store"] = {"url": store}
-    settings = load(config, overrides)
-    settings = settled(settings, find_upstream(settings))
+    settings = _with_upstream(load(config, overrides), config, overrides)
     path = log_file or _default_log()
     try:
         with _logging_to(path) as stream:
@@ -98,13 +106,25 @@ def run_command(
         fail(str(error), error.code)
     except (SettingsError, CannotListen, ProxyError, OSError) as error:
         fail(str(error))
-    closing = codec.dumps(counts.to_json()).decode() if json_output else counts.text(path)
-    typer.echo(closing if json_output else f"foldgate: {closing}", err=True)
+    say(codec.dumps(counts.to_json()).decode() if json_output else f"foldgate: {counts.text(path)}")
     raise typer.Exit(run.code)
 
 
+def _with_upstream(
+    settings: Settings, config: Path | None, overrides: dict[str, JsonObject]
+) -> Settings:
+    """Return the settings with an upstream: the client's own one, or a server on this machine."""
+    if settings.upstream.base_url is None:
+        variables = environment_of_children()
+        for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+            if url := variables.get(name):
+                say(f"foldgate: the upstream is {url}, from {name}")
+                return load(config, {**overrides, "upstream": {"base_url": url}})
+    return settled(settings, find_upstream(settings))
+
+
 class CannotStart(Exception):
-    """The client's command could not be started; `code` is what a shell would return."""
+    """The client cannot be started; `code` is the exit code of that."""
 
     def __init__(self, text: str, code: int) -> None:
         """Take the text and the exit code."""
@@ -180,31 +200,47 @@ class Run:
 
     async def _pointed(self, url: str, app: web.Application) -> tuple[list[str], dict[str, str]]:
         """Return the client's command and environment, pointed at the proxy."""
-        window = await window_of(app)
-        if window.tokens is None:
-            limit = self.settings.limits.max_context_chars
-            typer.echo(
-                "foldgate: the upstream does not tell its context window, so only conversations of "
-                f"{limit:,} characters are compacted; set FOLDGATE_UPSTREAM__CONTEXT_WINDOW",
-                err=True,
-            )
+        window = (await window_of(app)).tokens
         name, _ = clients.client_of(self.command)
+        if place := clients.CONFIGURED_IN.get(name):
+            say(
+                f"foldgate: {name} takes its base URL from {place}, not from the environment; "
+                f"put {url}/v1 there (--port keeps the port), or use `foldgate serve`"
+            )
         inherited = environment_of_children()
-        models = await _models(url, inherited) if name in clients.NAME_MODELS else []
-        variables = clients.environment(inherited, url, name, models, window.tokens)
-        return clients.arguments(self.command, url), variables
+        models: dict[str, int | None] = {}
+        if window is None or name in clients.NAME_MODELS:
+            listed = await _models(url, inherited, self.settings.upstream.probe_seconds)
+            models = {name: tokens or window for name, tokens in (listed or {}).items()}
+            if window is None and not any(models.values()):
+                self._warn(app[GATEWAY].gate.base.url, answers=listed is not None)
+        variables = clients.environment(inherited, url, name, models)
+        return clients.arguments(self.command, url, models), variables
+
+    def _warn(self, upstream: str, *, answers: bool) -> None:
+        """Say that the window is unknown, once."""
+        trouble = "does not tell its context window" if answers else "does not answer"
+        limit = self.settings.limits.max_context_chars
+        say(
+            f"foldgate: {upstream} {trouble}, so only conversations of {limit:,} characters are "
+            "compacted; set FOLDGATE_UPSTREAM__CONTEXT_WINDOW"
+        )
 
     async def _client(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         with _watcher(self.mark) as watcher:
             self._process = self._start(command, {**variables, processes.MARK: self.mark})
             self._take_signals()
-            watcher.write(str(self._process.pid).encode())
-            watcher.flush()
+            with suppress(OSError):
+                watcher.write(str(self._process.pid).encode())
+                watcher.flush()
             code = await asyncio.to_thread(self._process.wait)
             await asyncio.to_thread(self._end_what_is_left)
         self.code = 128 + (self._stopped or -code) if code < 0 else code
 
     def _start(self, command: Sequence[str], variables: Mapping[str, str]) -> _Process:
+        if sys.platform != "win32":
+            # Ignored by inheritance, it would take the client's exit code with it.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Not through the event loop: what it knows of a child's end depends on signals.
         try:
             return subprocess.Popen(command, env=dict(variables))
@@ -218,7 +254,7 @@ class Run:
         if sys.platform == "win32":
             return
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGHUP, *_KEYS):
             # What is ignored was meant to be, by nohup for example.
             if signal.getsignal(number) != signal.SIG_IGN:
                 loop.add_signal_handler(number, self._stop, number)
@@ -227,42 +263,58 @@ class Run:
         """End the client: with the signal first, then by force."""
         if self._process is None or self._stopped:
             return
-        if number == signal.SIGINT and os.isatty(0):
-            # A terminal sends Ctrl-C to the client as well; it decides what that means.
+        if number in _KEYS and processes.keys_reach_us():
+            # The client decides what they mean. It has got them itself, unless it left our group,
+            # as `timeout` does.
+            if not processes.is_in_our_group(self._process.pid):
+                self._process.send_signal(number)
             return
         self._stopped = number
         # Once the client has gone, its children can no longer be told by their parent.
-        self._family = processes.family(self.mark, self._process.pid)
+        root = self._process.pid if self._process.poll() is None else None
+        self._family = processes.family(self.mark, root)
         self._process.send_signal(number)
         asyncio.get_running_loop().call_later(processes.GRACE_SECONDS, self._process.kill)
 
     def _end_what_is_left(self) -> None:
         left = processes.family(self.mark)
         if self._stopped:
-            left += [process for process in self._family if process.is_running()]
+            left += [process for process in self._family if process not in left]
         else:
             # What made itself a daemon outlives a client that ended by itself.
             left = [process for process in left if not processes.is_daemon(process)]
         processes.end(left)
 
 
-async def _models(url: str, variables: Mapping[str, str]) -> list[str]:
-    """Return what the upstream serves, asked through the proxy; nothing when it does not say."""
+async def _models(
+    url: str, variables: Mapping[str, str], seconds: float
+) -> dict[str, int | None] | None:
+    """Return what the upstream serves and in which window, asked through the proxy.
+
+    None when it does not answer within some seconds.
+    """
     # Nothing else here needs it.
     import aiohttp
 
     headers = {"Authorization": f"Bearer {variables.get('OPENAI_API_KEY') or clients.NO_KEY}"}
-    timeout = aiohttp.ClientTimeout(total=MODELS_SECONDS)
+    timeout = aiohttp.ClientTimeout(total=seconds)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.get(f"{url}/v1/models", headers=headers) as reply,
         ):
-            listing = codec.loads(await reply.read())
-    except (aiohttp.ClientError, TimeoutError, codec.MalformedJson):
-        return []
-    data = listing.get("data") if isinstance(listing, dict) else listing
-    return [name for entry in codec.as_objects(data) if (name := codec.as_text(entry.get("id")))]
+            body = await reply.read()
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        # The last one is for a key that no header can hold: the client will hear of it.
+        return None
+    if reply.status >= 500:
+        return None
+    try:
+        listing = codec.loads(body)
+    except codec.MalformedJson:
+        return {}
+    entries = codec.as_objects(listing.get("data") if isinstance(listing, dict) else listing)
+    return {name: window_in(entry) for entry in entries if (name := codec.as_text(entry.get("id")))}
 
 
 @contextmanager
@@ -294,14 +346,31 @@ def _default_log() -> Path:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[TextIO]:
-    """Write everything that would go to stderr into a file that only this user may read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > LOG_BYTES:
-        path.replace(path.with_suffix(".old.log"))
-    with open(path, "a", encoding="utf-8", opener=_private) as stream:
-        configure_log(verbose=False, stream=stream)
+    """Write everything that would go to stderr into a file that only this user may read.
+
+    Raises:
+        CannotStart: when it cannot be written.
+    """
+    try:
+        stream = _opened(path)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CannotStart(
+            f"cannot write the log {path} ({reason}): choose another --log", 1
+        ) from None
+    with stream:
+        configure_log(stream=stream)
         logging.basicConfig(stream=stream, level=logging.WARNING, force=True)
         yield stream
+
+
+def _opened(path: Path) -> TextIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Another run may do the same at this moment.
+    with suppress(FileNotFoundError):
+        if path.is_file() and path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_suffix(".old.log"))
+    return open(path, "a", encoding="utf-8", opener=_private)
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,8 +1,9 @@
 """Finding a model server on this machine, when nobody named one.
 
 Only the usual ports of four servers are asked, on the loopback, all at once; nothing is sent but
-``GET /v1/models``. What answers otherwise than a model server would is left alone: port 8000
-belongs to many programs.
+``GET /v1/models``, and ``GET /_foldgate/live`` to what answers it. What answers otherwise than a
+model server would is left alone, ports 8000 and 8080 belong to many programs; so is a Foldgate,
+which answers as the server behind it does.
 """
 
 import asyncio
@@ -54,38 +55,85 @@ async def find_local_servers(candidates: Sequence[LocalServer] = USUAL) -> list[
 
 
 async def _ask(session: aiohttp.ClientSession, candidate: LocalServer) -> LocalServer | None:
+    answer = await _get(session, f"{candidate.url}/models")
+    name = None if answer is None else _name(answer, candidate)
+    if name is None or await _is_foldgate(session, candidate):
+        return None
+    return LocalServer(name, candidate.url)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    signature: str
+    """The header that names the server."""
+    document: codec.Json
+    """The body; None when it is no JSON."""
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> _Answer | None:
     try:
-        async with session.get(f"{candidate.url}/models", allow_redirects=False) as reply:
+        async with session.get(url, allow_redirects=False) as reply:
             body = await reply.content.read(_MAX_REPLY_BYTES)
             while len(body) < _MAX_REPLY_BYTES and not reply.content.at_eof():
                 body += await reply.content.read(_MAX_REPLY_BYTES - len(body))
-            signature = reply.headers.get("Server", "")
+            return _Answer(reply.status, reply.headers.get("Server", ""), _parsed(body))
     except (aiohttp.ClientError, TimeoutError, OSError):
         return None
-    document = _parsed(body)
-    if "llama.cpp" in signature:
-        return LocalServer("llama.cpp", candidate.url)
-    if reply.status in _NEEDS_KEY or reply.status == _LOADING:
-        # It is there, it only does not tell its models to us or yet.
-        return candidate if isinstance(document, dict) and "error" in document else None
-    if reply.status != 200:
-        return None
-    models = document.get("data") if isinstance(document, dict) else document
-    if not isinstance(models, list) and not _is_empty_listing(document):
-        return None
-    owners = [codec.as_text(model.get("owned_by")) for model in codec.as_objects(models)]
-    named = next((_SIGNS[owner] for owner in owners if owner in _SIGNS), None)
-    if named is not None:
-        return LocalServer(named, candidate.url)
+
+
+def _name(answer: _Answer, candidate: LocalServer) -> str | None:
+    """Return what kind of server answered; None when it is none that serves models."""
+    if "llama.cpp" in answer.signature:
+        return "llama.cpp"
     # On its usual port, a server that does not say otherwise is what the port stands for;
     # 8080 and 8000 stand for too much.
-    usual = candidate.name in {"Ollama", "LM Studio"}
-    return candidate if usual else LocalServer(UNKNOWN, candidate.url)
+    usual = candidate.name if candidate.name in {"Ollama", "LM Studio"} else UNKNOWN
+    if answer.status in _NEEDS_KEY or answer.status == _LOADING:
+        # It is there, it only does not tell its models to us or yet.
+        return usual if _is_refusal(answer.document) else None
+    if answer.status != 200 or not _is_listing(answer.document):
+        return None
+    owners = (codec.as_text(model.get("owned_by")) for model in _models(answer.document))
+    return next((_SIGNS[owner] for owner in owners if owner in _SIGNS), usual)
 
 
-def _is_empty_listing(document: codec.Json) -> bool:
-    # Ollama without models says {"object": "list", "data": null}.
-    return isinstance(document, dict) and document.get("object") == "list"
+def _is_refusal(document: codec.Json) -> bool:
+    """Whether an error is OpenAI's, or vLLM's, which has a text in the place of the object.
+
+    Web frameworks put more beside such a text.
+    """
+    error = document.get("error") if isinstance(document, dict) else None
+    if isinstance(error, dict):
+        return isinstance(error.get("message"), str)
+    return isinstance(error, str) and document == {"error": error}
+
+
+def _is_listing(document: codec.Json) -> bool:
+    """Whether it lists models; a server that has none yet has null or an empty list there."""
+    if not isinstance(document, dict) or "data" not in document:
+        return False
+    models, data = _models(document), document["data"]
+    if document.get("object") != "list" and not models:
+        return False
+    named = [model for model in models if codec.as_text(model.get("id"))]
+    return data is None or (isinstance(data, list) and len(named) == len(data))
+
+
+def _models(document: codec.Json) -> Sequence[codec.JsonObject]:
+    return codec.as_objects(document.get("data")) if isinstance(document, dict) else ()
+
+
+async def _is_foldgate(session: aiohttp.ClientSession, candidate: LocalServer) -> bool:
+    answer = await _get(session, f"{candidate.url.removesuffix('/v1')}/_foldgate/live")
+    document = None if answer is None else answer.document
+    if not isinstance(document, dict):
+        return False
+    error = document.get("error")
+    # The second is what it says where its health pages are off.
+    return document == {"status": "ok"} or (
+        isinstance(error, dict) and error.get("message") == "There is no such page."
+    )
 
 
 def _parsed(body: bytes) -> codec.Json:

@@ -306,7 +306,8 @@ async def _start(
     args: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
     inherited = {**os.environ, "HOME": str(folder), "COLUMNS": "200", "NO_COLOR": "1"}  # noqa: TID251
-    inherited.pop("XDG_DATA_HOME", None)
+    for name in ("XDG_DATA_HOME", "OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        inherited.pop(name, None)
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

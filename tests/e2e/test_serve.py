@@ -116,7 +116,8 @@ async def test_the_version(tmp_path: Path) -> None:
 # Refusing to start
 
 
-def test_a_missing_upstream(refused: Refused) -> None:
+def test_a_missing_upstream(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDGATE_UPSTREAM__DISCOVER", "false")
     assert "upstream.base_url: name the upstream" in refused("serve")
 
 

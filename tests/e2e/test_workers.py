@@ -234,7 +234,8 @@ async def test_a_refusal_is_said_once(tmp_path: Path, name: str) -> None:
     args, expected = REFUSALS[name]
     (tmp_path / "foldgate.db").write_bytes(b"this is not a database, by far" * 100)
     store = ("--store", store_url(tmp_path), "--port", "0")
-    finished = await command("serve", "--workers", "3", *store, *args, folder=tmp_path)
+    env = {"FOLDGATE_UPSTREAM__DISCOVER": "false"}
+    finished = await command("serve", "--workers", "3", *store, *args, folder=tmp_path, env=env)
     assert (finished.code, finished.stdout) == (1, "")
     (line,) = finished.stderr.splitlines()
     assert line.startswith("foldgate: ")
