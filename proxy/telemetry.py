@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, cast
 
 import structlog
 
@@ -179,6 +179,22 @@ def log() -> _Log:
     return logger
 
 
+class _Forgiving:
+    """A stream that cannot fail: a full disk or a closed terminal must not stop a request."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 def configure_log(
     *, verbose: bool = False, quiet: bool = False, stream: TextIO | None = None
 ) -> None:
@@ -195,6 +211,6 @@ def configure_log(
             structlog.dev.ConsoleRenderer(colors=stream.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=lambda *_: structlog.PrintLogger(cast("TextIO", _Forgiving(stream))),
         cache_logger_on_first_use=True,
     )

@@ -26,7 +26,7 @@ from proxy.codec import JsonObject, as_text, loads
 from proxy.commands import processes, run
 from tests import builders as b
 from tests.e2e.running import Finished
-from tests.upstream import ScriptedUpstream
+from tests.upstream import Reply, ScriptedUpstream
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and shells of POSIX")
 
@@ -284,6 +284,22 @@ async def test_opencode_is_told_the_models(up: ScriptedUpstream, tmp_path: Path)
     assert '"limit":{"context":32000,"output":8000}' in finished.stdout
     # Our own question is not the client's.
     assert closing(finished)["requests"] == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+async def test_a_full_disk_under_the_log_stops_nothing(
+    up: ScriptedUpstream, tmp_path: Path
+) -> None:
+    up.window = 4000
+    messages = b.tool_session(12, result_chars=1200)
+    (tmp_path / "long.json").write_bytes(b.chat_body(messages))
+    options = ("--upstream", up.base_url, "--log", "/dev/full", "--json")
+    up.summary_replies.extend([Reply(status=500)] * 4)
+    finished = await foldgate(*options, *python(ASK, "long.json"), folder=tmp_path)
+    assert (finished.code, finished.stdout) == (0, "200\n")
+    line = closing(finished)
+    assert line["compactions"] == 1
+    assert line["warnings"] == 1
 
 
 @pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
