@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.main import get_command
@@ -20,14 +21,23 @@ from proxy.codec import JsonObject, loads
 from proxy.commands.demo_picture import turns_of
 from proxy.commands.demo_play import WINDOW, Demo
 from proxy.commands.demo_view import LineView
+from proxy.compaction.clip import MARKER
+from proxy.compactor.memory import FRESH_SECONDS, LEASE_SECONDS, MAX_PENDING
+from proxy.compactor.turns import RENEW_SECONDS
+from proxy.errors import ContextBudgetExceeded
+from proxy.sessions.redis_check import OLDEST
+from proxy.sessions.state import COOL_AFTER_FAILURES
 from proxy.settings import environment_of_children
-from proxy.settings.model import PREFIX, Settings
+from proxy.settings.model import PREFIX, Settings, StoreSettings
+from proxy.upstream.discovery import USUAL
 from tests.clients import trial
 from tests.clients.real_clients import CLIENTS, Client
 from tests.upstream import Reply, ScriptedUpstream
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+OUTPUT_KB = 6
 UPSTREAM = "http://127.0.0.1:8080"
 PROXY = "http://127.0.0.1:8787"
 HOME = "/home/you"
@@ -223,6 +233,69 @@ def test_every_configuration_can_be_read(kind: str) -> None:
         assert loads(text.encode()) if kind == "json" else tomllib.loads(text)
 
 
+def test_every_flag_in_running_text_is_one_of_ours_or_of_a_program_named_there() -> None:
+    ours = {flag for command in _walk(get_command(app)) for flag in _flags(command)}
+    of_others = {
+        "--add-host": "Docker",
+        "--compaction": "Cline",
+        "--direct": "python -m tests.clients",
+        "--max-chat-history-tokens": "aider",
+        "--tool-call-parser": "vLLM",
+    }
+    spans = re.findall(r"`(--[a-z-]+)[^`]*`", re.sub(r"```.*?```", "", README, flags=re.S))
+    assert len(spans) >= 12
+    assert set(spans) <= {*ours, "--help", *of_others}
+
+
+def _walk(command: object) -> Iterator[object]:
+    yield command
+    for nested in getattr(command, "commands", {}).values():
+        yield from _walk(nested)
+
+
+def _flags(command: object) -> Iterator[str]:
+    for parameter in getattr(command, "params", ()):
+        yield from parameter.opts
+
+
+def test_our_own_address_is_the_default_one() -> None:
+    ports = set(re.findall(r"(?:127\.0\.0\.1|host\.docker\.internal|localhost):(\d+)", README))
+    usual = {urlsplit(server.url).port for server in USUAL}
+    # One more is what `foldgate run` happened to pick.
+    assert ports - {"8787", "40123"} <= {str(port) for port in usual}
+    for server in USUAL:
+        port = urlsplit(server.url).port
+        assert re.search(rf"{re.escape(server.name)} \((?:port )?{port}\)", README)
+
+
+# What the code has as constants
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ("within 15 seconds", LEASE_SECONDS + RENEW_SECONDS <= 15),
+        ("looked up less than\n30 seconds ago", FRESH_SECONDS == 30),
+        ("for up to 30\nseconds after a compaction", FRESH_SECONDS == 30),
+        (MARKER, True),
+        ("(6.2 or newer, or Valkey)", OLDEST == (6, 2)),
+        ("after three failures in a row", COOL_AFTER_FAILURES == 3),
+        ("(256 changes at most)", MAX_PENDING == 256),
+        ("deleted 30 days after their last use", StoreSettings().session_days == 30),
+        ("more than 2 GiB", StoreSettings().archive_bytes == 2 * 2**30),
+        ("Python 3.11 or newer", PROJECT["requires-python"] == ">=3.11"),
+        (f"some {OUTPUT_KB} KB of output", trial.OUTPUT_CHARS // 1000 == OUTPUT_KB),
+        (
+            'code: "context_length_exceeded"',
+            ContextBudgetExceeded.code == "context_length_exceeded",
+        ),
+    ],
+)
+def test_a_figure(said: str, value: bool) -> None:
+    assert said in README
+    assert value
+
+
 # Links
 
 
@@ -252,8 +325,14 @@ def test_the_table_of_clients_is_of_the_clients_that_are_tested() -> None:
     assert [(row[0], row[1]) for row in cells] == [(c.name, pinned(c)) for c in CLIENTS]
     assert {row[2] for row in cells} == {str(trial.STEPS)}
     assert {row[-1] for row in cells} == {"finished"}
-    overflows = heading.strip("|").split("|").index(" overflow errors ")
-    assert {row[overflows] for row in cells} == {"0"}
+    named = [cell.strip() for cell in heading.strip("|").split("|")]
+    rows_by_name = [dict(zip(named, row, strict=True)) for row in cells]
+    for row, client in zip(rows_by_name, CLIENTS, strict=True):
+        assert row["overflow errors"] == "0"
+        assert row["window, tokens"] == f"{client.window:,}"
+        assert int(row["largest request, tokens"].replace(",", "")) > client.window
+        assert int(row["requests"]) == trial.STEPS + 1
+        assert int(row["compactions"]) >= 2
     assert f"a task of {trial.STEPS} tool calls" in README
 
 

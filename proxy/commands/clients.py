@@ -167,8 +167,12 @@ def _opencode(own: str, base: str, models: Mapping[str, int | None]) -> str:
         "options": {"baseURL": base, "apiKey": "{env:OPENAI_API_KEY}"},
         "models": entries,
     }
+    defaults: codec.JsonObject = {"model": f"foldgate/{next(iter(models))}"}
+    if all(models.values()):
+        # Where we know the window, its own compaction would only come before ours.
+        defaults["compaction"] = {"auto": False, "prune": False}
     merged: codec.JsonObject = {
-        "model": f"foldgate/{next(iter(models))}",
+        **defaults,
         **config,
         "provider": {**(providers if isinstance(providers, dict) else {}), "foldgate": ours},
     }

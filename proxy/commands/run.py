@@ -65,7 +65,8 @@ _Process = subprocess.Popen[bytes]
 
 def run_command(
     client: Annotated[
-        list[str], typer.Argument(metavar="CLIENT [ARGUMENT]...", help="The client's command.")
+        list[str],
+        typer.Argument(metavar="CLIENT", help="The client's command and its arguments."),
     ],
     upstream: Annotated[
         str | None,
@@ -220,7 +221,8 @@ class Run:
     def _warn(self, upstream: str, *, answers: bool) -> None:
         """Say that the window is unknown, once."""
         trouble = "does not tell its context window" if answers else "does not answer"
-        limit = self.settings.limits.max_context_chars
+        compaction, limits = self.settings.compaction, self.settings.limits
+        limit = int(compaction.threshold * limits.max_context_chars)
         say(
             f"foldgate: {upstream} {trouble}, so only conversations of {limit:,} characters are "
             "compacted; set FOLDGATE_UPSTREAM__CONTEXT_WINDOW"

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -76,11 +77,12 @@ async def serve(
     try:
         port = await _listen(runner, settings, shared_port)
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
         gateway = app[GATEWAY]
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: _reload(gateway, reload))
+        if sys.platform != "win32":
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(signal.SIGHUP, lambda: _reload(gateway, reload))
         announce(*await _ready(app, settings, port))
         # What lives now lives for good; large bodies should not make it be walked again.
         gc.collect()

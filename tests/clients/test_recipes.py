@@ -12,6 +12,7 @@ from tests import test_readme
 from tests.clients import installed, trial
 from tests.clients.installed import MissingTool, NodePackages
 from tests.clients.real_clients import Launch
+from tests.clients.test_run_clients import responses
 from tests.e2e.running import Running
 from tests.upstream import Recorded, Reply, ScriptedUpstream
 
@@ -23,6 +24,7 @@ pytestmark = [
 ANSWER = "hello from the model"
 ASK = "Say hello."
 MODEL = "your-model"
+KEY = "sk-of-the-user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,12 @@ def langgraph(place: Place) -> Launch:
     return Launch([str(installed.LANGGRAPH.python), str(program)])
 
 
+def codex(place: Place) -> Launch:
+    place.write("codex", ".codex/config.toml")
+    program = _bin(installed.CODEX, "codex")
+    return Launch([program, "exec", "--skip-git-repo-check", ASK])
+
+
 RECIPES: dict[str, Callable[[Place], Launch]] = {
     "opencode": opencode,
     "pi": pi,
@@ -127,7 +135,7 @@ RECIPES: dict[str, Callable[[Place], Launch]] = {
 
 @pytest.fixture
 async def up() -> AsyncIterator[ScriptedUpstream]:
-    async with ScriptedUpstream(window=131_072, model=MODEL) as upstream:
+    async with ScriptedUpstream(window=131_072, model=MODEL, key=KEY) as upstream:
         upstream.reply = _answer
         yield upstream
 
@@ -138,16 +146,28 @@ def _answer(_: Recorded) -> Reply:
 
 @pytest.mark.parametrize("name", RECIPES)
 async def test_a_recipe_works_as_it_stands(name: str, up: ScriptedUpstream, tmp_path: Path) -> None:
-    home, work = tmp_path / "home", tmp_path / "work"
+    await follow(RECIPES[name], up.base_url, tmp_path)
+    assert {request.json["model"] for request in up.main} == {MODEL}
+
+
+async def test_the_recipe_for_codex_works_as_it_stands(tmp_path: Path) -> None:
+    async with responses(ANSWER) as up:
+        await follow(codex, up.url, tmp_path)
+    assert [body["model"] for body in up.bodies] == [MODEL]
+
+
+async def follow(recipe: Callable[[Place], Launch], upstream: str, folder: Path) -> None:
+    """Run a client as a recipe says, and see that the model's answer gets through."""
+    home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
-    async with Running(up.base_url, tmp_path) as fold:
+    async with Running(upstream, folder) as fold:
         try:
-            launch = RECIPES[name](Place(fold.url, home))
+            launch = recipe(Place(fold.url, home))
         except MissingTool as missing:
             pytest.skip(str(missing))
-        variables = {"OPENAI_API_KEY": "sk-test", **launch.variables}
+        # What the recipe itself sets, where it does, stands for "no key".
+        variables = {**launch.variables, "OPENAI_API_KEY": KEY}
         ended = await trial.end_of(Launch(launch.command, variables), home, work, 180)
     assert ended.code == 0, ended.stdout + ended.stderr
     assert ANSWER in ended.stdout
-    assert {request.json["model"] for request in up.main} == {MODEL}

@@ -159,6 +159,15 @@ PROVIDER: Json = {
 }
 
 
+def test_opencode_does_not_compact_where_we_know_every_window() -> None:
+    known = loads(opencode("", ONE))
+    assert isinstance(known, dict)
+    assert known["compaction"] == {"auto": False, "prune": False}
+    own = loads(opencode('{"compaction": {"auto": true}}', ONE))
+    assert isinstance(own, dict)
+    assert own["compaction"] == {"auto": True}
+
+
 def test_opencode_gets_a_provider_with_the_models() -> None:
     expected: JsonObject = {"model": "foldgate/big", "provider": {"foldgate": PROVIDER}}
     assert loads(opencode("")) == expected
