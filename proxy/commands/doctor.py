@@ -45,7 +45,7 @@ def doctor_command(
     from proxy.commands.doctor_visit import Options, Report, examine, read_settings
 
     report = Report(json_output)
-    options = Options(model, key_variable, timeout, free)
+    options = Options(model, key_variable, timeout, free, upstream)
     settings = read_settings(report, config, upstream, store)
     if settings is not None:
         try:

@@ -3,7 +3,7 @@
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.commands.doctor_case import BUSY, REFUSED, Answer, Case, Findings, NoAnswer, seconds_text
-from proxy.commands.doctor_reach import key_finding, misshapen
+from proxy.commands.doctor_key import key_finding, misshapen
 from proxy.commands.doctor_trouble import broken_off, odd_status
 from proxy.dialects.sse import EventReader
 from proxy.sessions.store_check import Finding
@@ -22,6 +22,8 @@ _SCHEMA: JsonObject = {
     "required": ["weather"],
     "additionalProperties": False,
 }
+LOOK_SECONDS = 3.0
+"""What a look at the slots of llama.cpp may take beyond the time-out."""
 _STRUCTURE_TOKENS = 64
 _CACHED_LINES = 20
 _FALLS_BACK = "none needed; a server with structured output gives better checkpoints"
@@ -50,6 +52,7 @@ async def complete(
 
 async def check_completion(case: Case) -> Findings:
     """See whether the model answers at all."""
+    busy = await _all_busy(case) if case.server == "llama.cpp" else None
     try:
         answer = await _first(case)
         spare = case.spare
@@ -57,7 +60,8 @@ async def check_completion(case: Case) -> Findings:
             case.use(spare)
             answer = await _first(case)
     except NoAnswer as error:
-        yield await broken_off(case, "completion", error.cause)
+        is_late = isinstance(error.cause, TimeoutError)
+        yield (is_late and busy) or await broken_off(case, "completion", error.cause)
         return
     if answer.status == 200 and codec.as_objects(answer.members.get("choices")):
         case.completes = True
@@ -67,6 +71,23 @@ async def check_completion(case: Case) -> Findings:
         yield Finding("completion", "ok", text, facts={"seconds": round(answer.seconds, 3)})
         return
     yield _not_completed(case, answer)
+
+
+async def _all_busy(case: Case) -> Finding | None:
+    """Return what to say of no answer while others keep all slots; None when they do not."""
+    try:
+        slots = codec.as_objects((await case.wire.get(f"{case.root}/slots", LOOK_SECONDS)).document)
+    except NoAnswer:
+        return None
+    if not slots or not all(slot.get("is_processing") for slot in slots):
+        return None
+    number = "its only slot is" if len(slots) == 1 else f"all its {len(slots)} slots are"
+    text = f"no answer within {case.timeout:g} s: {number} busy with other requests"
+    fix = (
+        "wait until they are done, and look again; for more requests at once start llama-server "
+        "with a larger --parallel, and a -c that is larger by as much"
+    )
+    return Finding("completion", "warn", text, fix, {"busy_slots": len(slots)})
 
 
 def _at_most(tokens: int) -> str:
@@ -86,7 +107,7 @@ async def _first(case: Case) -> Answer:
 
 
 def _not_completed(case: Case, answer: Answer) -> Finding:
-    if answer.status in REFUSED:
+    if answer.status in REFUSED and not (answer.status == 403 and answer.says("model")):
         return key_finding(case, answer)
     text = f"{case.model or 'a model without a name'} gives no completion ({answer.reason})"
     if answer.status in BUSY:
@@ -95,15 +116,29 @@ def _not_completed(case: Case, answer: Answer) -> Finding:
     if answer.status in {402, 429}:
         fix = "see quota, balance and rate limits of the account; nothing is wrong with the address"
         return Finding("completion", "FAIL", text, fix)
-    if answer.status in {400, 404, 422} and answer.says("model"):
-        listed = "a chat model that the server has"
+    if answer.status == 403 or (
+        answer.status in {400, 404, 422} and (answer.says("model") or not case.model)
+    ):
+        listed = "a chat model that the server has, and that the key may use"
         return Finding("completion", "FAIL", text, f"--model NAME of {listed}")
     if answer.status == 200:
+        return _odd_success(answer)
+    verb = "fails at" if answer.status >= 500 else "refuses"
+    return Finding("completion", "FAIL", text, f"see the model server's log: it {verb} plain text")
+
+
+def _odd_success(answer: Answer) -> Finding:
+    """Say what a 200 is that is no completion."""
+    if answer.kind == "text/event-stream":
+        text = "requests that want no stream are answered with one (stream: false)"
+        fix = "turn streaming by force off, in the server or in what is in front of it"
+    elif "error" in answer.members:
+        text = f"a 200 comes with an error in it instead of a completion ({answer.reason})"
+        fix = "see the model server's log"
+    else:
         text = "what comes is no chat completion (200 without choices)"
-        return Finding(
-            "completion", "FAIL", text, "see whether the URL is that of the model server"
-        )
-    return Finding("completion", "FAIL", text, "see the model server's log: it refuses plain text")
+        fix = "see the model server's log, and whether the URL is that of the model server"
+    return Finding("completion", "FAIL", text, fix)
 
 
 async def check_streaming(case: Case) -> Findings:

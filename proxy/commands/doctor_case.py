@@ -27,6 +27,7 @@ BUSY = frozenset({502, 503, 504})
 REFUSED = frozenset({401, 403})
 _MAX_BYTES = 8 * 1024 * 1024
 _SHOWN_BYTES = 64 * 1024
+_QUICK_SECONDS = 5.0
 _WORD = re.compile(r"[A-Za-z][A-Za-z_ ]{2,40}")
 _SIGN = re.compile(r"[A-Za-z0-9 ._/()-]{1,40}")
 
@@ -105,6 +106,15 @@ class Answer:
         return found[0] if found else ""
 
 
+def patience(timeout: float) -> float:
+    """Return what a question may take for which no model has to think, seconds.
+
+    >>> patience(2), patience(30)
+    (2, 10.0)
+    """
+    return min(timeout, max(_QUICK_SECONDS, timeout / 3))
+
+
 class Wire:
     """Sends requests the way the proxy would, but keeps what went wrong."""
 
@@ -127,7 +137,7 @@ class Wire:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": f"foldgate/{version('foldgate')}", "Accept": "*/*"},
             timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=min(upstream.connect_seconds, seconds * 0.8)
+                total=None, sock_connect=min(upstream.connect_seconds, patience(seconds) * 0.8)
             ),
         )
 
@@ -260,6 +270,11 @@ class Case:
         """Where the upstream's endpoints outside the versioned API are."""
         return self.base.origin + self.base.root
 
+    @property
+    def patience(self) -> float:
+        """What a question may take for which no model has to think, seconds."""
+        return patience(self.timeout)
+
     def headers(self) -> CIMultiDict[str]:
         """Return the headers that a client with the key would send."""
         value = self.key.value.get_secret_value() if self.key else ""
@@ -270,21 +285,21 @@ class Case:
         self.key = key
         self.wire.credential = dict(self.headers())
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str, seconds: float | None = None) -> Answer:
         """Get a path of the versioned API.
 
         Raises:
             NoAnswer: when no HTTP reply came.
         """
-        return await self.wire.get(self.base.url + path)
+        return await self.wire.get(self.base.url + path, seconds)
 
-    async def ask(self, body: JsonObject) -> Answer:
+    async def ask(self, body: JsonObject, seconds: float | None = None) -> Answer:
         """Post a chat completion request.
 
         Raises:
             NoAnswer: when no HTTP reply came.
         """
-        return await self.wire.post(f"{self.base.url}/chat/completions", body)
+        return await self.wire.post(f"{self.base.url}/chat/completions", body, seconds)
 
 
 def seconds_text(seconds: float) -> str:

@@ -23,6 +23,12 @@ from proxy.settings.model import PREFIX, UpstreamSettings
 
 _UNSET_VARIABLE = re.compile(r"environment variable (\S+) is not set")
 _UNKNOWN = re.compile(r"(?P<place>\S+): unknown setting; .*?(?:has|are|reads?) (?P<known>.+)")
+NO_VARIABLE = (
+    "no environment variable has the name that is given, which looks like a key and is not shown"
+)
+_VARIABLE = re.compile(r"[A-Za-z_]{1,40}|[A-Z][A-Z0-9]{0,15}(_[A-Z0-9]{1,15})*")
+"""Names that people give to variables, and none that services give to keys."""
+_PLACE = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[\w./-]*)?", re.ASCII)
 _LIVE_SECONDS = 3.0
 _WARN_SECONDS = 5.0
 _FAIL_SECONDS = 60.0
@@ -30,18 +36,58 @@ _TOKEN = re.compile(r"eyJ[\w-]*\.[\w-]+\.[\w-]*")
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
-def settings_findings(error: SettingsError) -> list[Finding]:
-    """Return one finding for each thing that is wrong with the settings."""
-    lines = [line.strip() for line in str(error).splitlines()]
+def settings_findings(error: SettingsError, upstream: str | None = None) -> list[Finding]:
+    """Return one finding for each thing that is wrong with the settings.
+
+    Args:
+        error: what the settings say themselves.
+        upstream: the URL of the command line.
+    """
+    lines = [_without_keys(line.strip()) for line in str(error).splitlines()]
     # The first line may only say which file the others are about.
     heading = lines.pop(0) + " " if len(lines) > 1 and lines[0].endswith(":") else ""
-    return [Finding("settings", "FAIL", heading + line, _settings_fix(line)) for line in lines]
+    found = list[Finding]()
+    for line in lines:
+        fix = _settings_fix(line)
+        if line.startswith("upstream.base_url:") and upstream is not None:
+            fix = _url_fix(upstream)
+        found.append(Finding("settings", "FAIL", heading + line, fix))
+    return found
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether it may be the name of a variable, and not a key in its place.
+
+    >>> is_variable("OPENAI_API_KEY"), is_variable("sk-abc123"), is_variable("hf_aBcD1234")
+    (True, False, False)
+    """
+    return _VARIABLE.fullmatch(name) is not None
+
+
+def _without_keys(line: str) -> str:
+    found = _UNSET_VARIABLE.search(line)
+    if found is None or is_variable(found[1]):
+        return line
+    return f"{line.partition(': ')[0]}: {NO_VARIABLE}"
+
+
+def _url_fix(given: str) -> str:
+    """Return how a URL may have been meant; nothing of it that may be secret."""
+    url = re.split(r"[?#]", given.strip())[0]
+    scheme, separator, rest = url.rpartition("://")
+    scheme = scheme.lower() if separator else "http"
+    meant = f"{scheme}://{rest.strip('/')}"
+    if scheme in {"http", "https"} and meant != given and _PLACE.fullmatch(rest.strip("/")):
+        return f"--upstream {meant}"
+    return "--upstream http://HOST:PORT/v1 or https://HOST/v1 (an IPv6 HOST in brackets)"
 
 
 def _settings_fix(line: str) -> str:
     place = line.partition(":")[0]
     if found := _UNSET_VARIABLE.search(line):
         return f"export {found[1]}=…, or take {place} out of the settings"
+    if line.endswith(NO_VARIABLE):
+        return f"{place} = the NAME of the variable; the key itself belongs into that variable"
     if found := _UNKNOWN.search(line):
         name = found["place"].rpartition(".")[2]
         known = re.split(r",\s*", found["known"].rstrip(")"))
@@ -51,6 +97,8 @@ def _settings_fix(line: str) -> str:
         return "correct the file, or name another one: --config FILE (FOLDGATE_CONFIG)"
     if place.upper().startswith(PREFIX):
         return f"unset {place}, or correct its name; the README lists all settings"
+    if place.endswith("base_url"):
+        return f"{place} = http://HOST:PORT/v1 or https://HOST/v1 (an IPv6 HOST in brackets)"
     section, _, key = place.partition(".")
     variable = f"{PREFIX}{section.upper()}__{key.upper()}" if key else f"{PREFIX}*"
     return f"correct {place} in the config file, in {variable}, or on the command line"

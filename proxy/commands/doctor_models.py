@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
+from proxy.commands.doctor_answers import complete, user
 from proxy.commands.doctor_case import Case, Findings, NoAnswer, seconds_text
-from proxy.commands.doctor_reach import listed, model_name
+from proxy.commands.doctor_paths import listed, model_name
 from proxy.compaction.policy import Window
 from proxy.sessions.store_check import Finding, counted
 from proxy.settings.model import PREFIX, Settings
@@ -51,13 +52,14 @@ async def check_models(case: Case) -> Findings:
     case.model = case.asked_model or _first_chat(names)
     facts: JsonObject = {"models": len(names), "names": [*names[:_SHOWN]], "server": case.server}
     if found is None:
-        status = case.listing.status if case.listing else 0
-        yield _no_list(case, f"the upstream lists no models (/models: {status})", facts)
+        yield _no_list(case, f"the upstream lists no models (/models: {_what_came(case)})", facts)
         return
     if not names:
         load = _LOAD.get(case.server, "load a model on the server")
         text = "the upstream lists its models, and there is none"
-        if case.asked_model is None:
+        if case.asked_model is None and await _answers_anyway(case):
+            yield _no_list(case, "the upstream's list of models is empty, but it answers", facts)
+        elif case.asked_model is None:
             yield Finding("models", "FAIL", text, f"{load}; or name one with --model", facts)
         else:
             yield Finding("models", "warn", text, f"{load}, if {case.asked_model} fails", facts)
@@ -68,6 +70,27 @@ async def check_models(case: Case) -> Findings:
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     tried = f"; {case.model} is tried (--model)" if len(names) > 1 else ""
     yield Finding("models", "ok", f"{counted(len(names), 'model')}: {shown}{tried}", facts=facts)
+
+
+def _what_came(case: Case) -> str:
+    """Say what came instead of a list."""
+    answer = case.listing
+    if answer is None:
+        return f"no answer within {case.patience:g} s"
+    if answer.status != 200:
+        return str(answer.status)
+    return "a web page" if answer.is_page else "200, but no list"
+
+
+async def _answers_anyway(case: Case) -> bool:
+    """Tell whether the upstream needs no name of a model."""
+    if case.free:
+        return False
+    try:
+        answer = await complete(case, [user("Say hello.")])
+    except NoAnswer:
+        return False
+    return answer.status == 200 and "choices" in answer.members
 
 
 def _no_list(case: Case, text: str, facts: JsonObject) -> Finding:
@@ -139,7 +162,8 @@ async def check_window(case: Case) -> Findings:
     """Say how large the context window is, who says so, and whether that can be right."""
     setting = _setting(case.settings, case.model)
     start = time.monotonic()
-    reported = await _probe(case)
+    # Where the list hangs, so would this.
+    reported = await _probe(case) if case.listing is not None else Window()
     took = time.monotonic() - start
     loaded = None if reported.tokens is not None else await _loaded(case)
     limit = reported.tokens or loaded

@@ -29,6 +29,21 @@ _TOOLS: JsonObject = {
         }
     ]
 }
+_CALLED: list[JsonObject] = [
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": "call00001",
+                "type": "function",
+                "function": {"name": _TOOL, "arguments": '{"place": "Brest"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call00001", "content": "High tide at noon."},
+]
+"""A tool call and its result; some servers want an id of nine letters and digits."""
 _KEEPS_TO_IT = "Foldgate's own rewriting keeps to it"
 
 
@@ -123,9 +138,9 @@ class _Judge:
             self.unsure = self.last.reason
         return self.last.status == 200
 
-    async def rejects(self, messages: Sequence[JsonObject]) -> bool:
+    async def rejects(self, messages: Sequence[JsonObject], more: JsonObject | None = None) -> bool:
         """Tell whether the messages are refused for what they are."""
-        return not await self.takes(messages) and self.was_rejected
+        return not await self.takes(messages, more) and self.was_rejected
 
     @property
     def was_rejected(self) -> bool:
@@ -235,15 +250,23 @@ async def _tools(judge: _Judge) -> Finding | None:
         return _refused_tools(judge)
     caps = judge.case.props.get("chat_template_caps")
     caps = caps if isinstance(caps, dict) else {}
-    facts: JsonObject = {"tools": True}
-    if judge.lost(_TOOL) or caps.get("supports_tools") is False:
-        text = "the template knows no tools: they are ignored silently, and so are tool calls"
+    lost = judge.lost(_TOOL) or caps.get("supports_tools") is False
+    results_fail = await judge.rejects([user(_FIRST), *_CALLED], _TOOLS)
+    if not lost and not results_fail:
+        return Finding("tools", "ok", "tools are taken", facts={"tools": True})
+    what = "they are ignored silently, and so are tool calls"
+    if results_fail:
+        reason = judge.last.reason if judge.last is not None else ""
+        what = "they are ignored silently, and " if lost else ""
+        what += f"conversations with tool calls and their results are refused ({reason})"
+    text = f"the template knows no tools: {what}" if lost else what
+    fix = "for clients with tools: another model or chat template, one that takes tool results"
+    if judge.case.server == "llama.cpp":
         fix = (
             "for clients with tools: `llama-server --jinja --chat-template-file FILE` with a "
             "template of the model that takes tools"
         )
-        return Finding("tools", "warn", text, fix, {"tools": False})
-    return Finding("tools", "ok", "tools are taken", facts=facts)
+    return Finding("tools", "warn", text, fix, {"tools": False})
 
 
 def _refused_tools(judge: _Judge) -> Finding:

@@ -13,13 +13,16 @@ from proxy.sessions.store_check import Finding, Status
 from proxy.settings import SettingsError, key_of
 from proxy.upstream import discovery
 
-_LOOK_SECONDS = 4.0
+_LOOK_SECONDS = 3.0
 _START = {11434: "`ollama serve`", 1234: "`lms server start`", 8000: "`vllm serve MODEL`"}
 _EXPIRED = 10
 _UNTRUSTED = frozenset({18, 19, 20, 21})
 _WRONG_NAME = frozenset({62, 63, 64})
 """OpenSSL's X509_V_ERR_… numbers."""
 _PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")
+_LOOPBACKS = ("127.0.0.1", "::1", "localhost")
+_ANY = frozenset({"0.0.0.0", "::"})
+_CHALLENGES = ("just a moment", "captcha", "attention required", "cf-chl", "access denied")
 _NO_WAY = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
 
 
@@ -44,9 +47,20 @@ async def _explain(case: Case, cause: BaseException) -> tuple[str, str]:
         return _certificate(case, cause.certificate_error)
     if _is_refused(cause):
         return await _nothing_listens(case, place)
-    if isinstance(cause, aiohttp.ConnectionTimeoutError) and case.base.origin.startswith("http:"):
+    is_plain = case.base.origin.startswith("http:")
+    if isinstance(cause, aiohttp.ConnectionTimeoutError) and (
+        is_plain or not await _connects(case.host, case.port)
+    ):
         return _silent(place)
-    other = await _other_scheme(case)
+    if isinstance(cause, aiohttp.ClientResponseError):
+        return (
+            f"{place} speaks no HTTP: what listens there is no model server",
+            "correct host and port in the URL (--upstream, upstream.base_url)"
+            + await _elsewhere(case),
+        )
+    # Who speaks TLS says so at once.
+    is_silent = isinstance(cause, TimeoutError) and is_plain
+    other = None if is_silent else await _other_scheme(case)
     if other:
         return other
     return _broken(case, cause, place)
@@ -62,11 +76,13 @@ def _is_refused(cause: BaseException) -> bool:
 
 def _broken(case: Case, cause: BaseException, place: str) -> tuple[str, str]:
     if isinstance(cause, aiohttp.ConnectionTimeoutError):
-        text, fix = _silent(place)
-        return text, f"{fix}; see whether the server speaks TLS at that port: http:// if not"
+        return (
+            f"{place} takes connections, but makes no TLS connection of them",
+            "see whether the server speaks TLS at that port (http:// if not), or is stuck",
+        )
     if isinstance(cause, TimeoutError):
         return (
-            f"{place} takes connections but gave no reply within {case.timeout:g} s",
+            f"{place} takes connections but gave no reply within {case.patience:g} s",
             "see the server's log: is it busy, stuck or still loading? (--timeout waits longer)",
         )
     if isinstance(cause, aiohttp.ClientConnectorSSLError | ssl.SSLError):
@@ -81,8 +97,8 @@ def _broken(case: Case, cause: BaseException, place: str) -> tuple[str, str]:
             "see the network, or the VPN" + _unused_proxy(),
         )
     return (
-        f"{place} breaks the connection off, or speaks no HTTP ({type(cause).__name__})",
-        "see whether host and port are those of the model server, and its log",
+        f"{place} breaks the connection off without a reply ({type(cause).__name__})",
+        "see whether host and port are those of the model server, and its log: has it crashed?",
     )
 
 
@@ -105,7 +121,9 @@ async def _nothing_listens(case: Case, place: str) -> tuple[str, str]:
     if is_own_address(case):
         text = f"{case.base.origin} is the address of Foldgate itself (server.port)"
         fix = "--upstream URL of the model server, not of Foldgate"
-    elif is_loopback(case.host):
+    elif case.host in _LOOPBACKS and (there := await _other_loopback(case)):
+        fix = f"--upstream {there}: something listens there, but not on {case.host}"
+    elif is_loopback(case.host) or case.host in _ANY:
         how = _START.get(case.port, f"`llama-server -m MODEL.gguf --port {case.port}`, for example")
         fix = f"start the model server on port {case.port} ({how}), or correct the port in the URL"
     else:
@@ -113,6 +131,26 @@ async def _nothing_listens(case: Case, place: str) -> tuple[str, str]:
         if case.settings.upstream.http_proxy is None:
             fix += "; a server that listens on 127.0.0.1 only is not seen from here"
     return text, fix + await _elsewhere(case)
+
+
+async def _other_loopback(case: Case) -> str | None:
+    """Return the same URL with another name of this machine, if something listens there."""
+    for host in _LOOPBACKS:
+        if host != case.host and await _connects(host, case.port):
+            shown = f"[{host}]" if ":" in host else host
+            scheme = case.base.origin.partition("://")[0]
+            return f"{scheme}://{shown}:{case.port}{case.base.versioned or case.base.root}"
+    return None
+
+
+async def _connects(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
 
 
 def is_own_address(case: Case) -> bool:
@@ -239,10 +277,13 @@ def _unused_proxy() -> str:
     return ""
 
 
-async def broken_off(case: Case, name: str, cause: BaseException) -> Finding:
+async def broken_off(case: Case, name: str, cause: BaseException, late: Status = "warn") -> Finding:
     """Return the finding for a later request that got no reply."""
     if isinstance(cause, TimeoutError):
-        return slow(case, name)
+        return slow(case, name, late)
+    if isinstance(cause, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        text = "the server broke the connection off in the middle of a request"
+        return Finding(name, "FAIL", text, "see its log: has it crashed, or run out of memory?")
     found = await trouble(case, cause)
     return Finding(name, "FAIL", f"the connection broke: {found.text}", found.fix)
 
@@ -258,11 +299,28 @@ def slow(case: Case, name: str, status: Status = "warn") -> Finding:
     )
 
 
+def is_wall(answer: Answer) -> bool:
+    """Tell whether it is the page of something that lets programs through only by its rules."""
+    return answer.is_page and (answer.status == 403 or answer.says(*_CHALLENGES))
+
+
+def wall(answer: Answer) -> tuple[str, str]:
+    """Return what to say of such a page."""
+    who = f", {answer.signature}" if answer.signature else ""
+    return (
+        f"a web page refuses us, something in front of the upstream ({answer.status}{who})",
+        "let this machine through there (bot protection, firewall, login), or --upstream with the "
+        "URL of the API itself",
+    )
+
+
 def odd_status(case: Case, answer: Answer) -> tuple[str, str]:
     """Return what a status says that tells that the upstream is not there for us."""
     behind = case.settings.upstream.http_proxy is not None
     if answer.status == 407:
         return proxy_login()
+    if is_wall(answer):
+        return wall(answer)
     if answer.says("loading model"):
         return "it is still loading its model (503)", "wait until it has, and look again"
     if behind:
@@ -271,6 +329,8 @@ def odd_status(case: Case, answer: Answer) -> tuple[str, str]:
             "leave upstream.http_proxy out when the upstream can be reached without it, or see "
             "the proxy's log",
         )
+    if answer.status == 500:
+        return "it answers 500: something fails within the server", "see the model server's log"
     return (
         f"it answers {answer.status}: it is not ready, or what it stands for is away",
         "see the model server's log; behind a gateway, whether the model server runs",

@@ -7,7 +7,8 @@ it would only repeat its verdict ends the examination. No key and no message tex
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import typer
@@ -17,19 +18,23 @@ from proxy.commands import doctor_here as here
 from proxy.commands.command_line import settled
 from proxy.commands.doctor import DEFAULT_KEY
 from proxy.commands.doctor_answers import (
+    LOOK_SECONDS,
     check_cache,
     check_completion,
     check_streaming,
     check_structured,
 )
 from proxy.commands.doctor_case import Case, Findings, Key, Wire
+from proxy.commands.doctor_key import check_key
 from proxy.commands.doctor_models import check_models, check_window
-from proxy.commands.doctor_reach import check_key, check_path, check_reach
+from proxy.commands.doctor_paths import check_path
+from proxy.commands.doctor_reach import check_reach
 from proxy.commands.doctor_template import check_template
 from proxy.commands.doctor_trouble import slow
 from proxy.commands.store_report import check_lines
 from proxy.sessions.store_check import Finding, Status
 from proxy.settings import Settings, SettingsError, key_of, load_settings
+from proxy.settings.model import Profile
 from proxy.upstream import discovery
 from proxy.upstream.routes import Base
 
@@ -57,7 +62,7 @@ _STAGES = (
     _Stage("path", check_path, is_decisive=True, more_seconds=_REACH_SECONDS),
     _Stage("models", check_models, is_decisive=True),
     _Stage("window", check_window),
-    _Stage("completion", check_completion, costs=True),
+    _Stage("completion", check_completion, costs=True, more_seconds=LOOK_SECONDS + 1),
     _Stage("template", check_template),
     _Stage("streaming", check_streaming, costs=True),
     _Stage("structured", check_structured, costs=True),
@@ -73,6 +78,8 @@ class Options:
     key_variable: str | None
     timeout: float
     free: bool
+    upstream: str | None = None
+    """The URL of the command line."""
 
 
 @dataclass(slots=True)
@@ -86,6 +93,8 @@ class Report:
 
     def tell(self, finding: Finding) -> None:
         """Take a finding, and show it."""
+        # Names of models come from elsewhere, and may hold anything.
+        finding = replace(finding, text=_printable(finding.text), fix=_printable(finding.fix))
         self.found.append(finding)
         if not self.as_json:
             typer.echo("\n".join(check_lines(finding)))
@@ -105,6 +114,11 @@ class Report:
         }
 
 
+def _printable(text: str) -> str:
+    """Replace what could draw on a terminal."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def read_settings(
     report: Report, config: Path | None, upstream: str | None, store: str | None
 ) -> Settings | None:
@@ -117,7 +131,7 @@ def read_settings(
     try:
         settings = load_settings(config, overrides)
     except SettingsError as error:
-        for finding in here.settings_findings(error):
+        for finding in here.settings_findings(error, upstream):
             report.tell(finding)
         return None
     changed = sum(len(getattr(settings, name).model_fields_set) for name in _sections(settings))
@@ -134,11 +148,14 @@ async def examine(report: Report, settings: Settings, options: Options) -> None:
     """Run every check that makes sense."""
     await _run_here(report, "port", here.check_port(settings), options.timeout)
     await _run_here(report, "store", here.check_store(settings), options.timeout)
+    if options.upstream is None:
+        settings = _of_profile(settings, options.model)
     key, is_usable = _key(report, settings, options)
     if is_usable:
         found = await _upstream(report, settings, options)
         if found is not None:
             await _visit(report, found, options, key)
+    await _visit_profiles(report, settings, options)
     await _run_here(report, "tenancy", here.check_tenancy(settings, key), options.timeout)
 
 
@@ -168,6 +185,58 @@ async def _visit(report: Report, settings: Settings, options: Options, key: Key 
         report.model = case.model or None
         if case.chat is not None or wire.clock_offsets:
             await _run_here(report, "clock", here.check_clock(case), options.timeout)
+    finally:
+        await wire.close()
+
+
+def _of_profile(settings: Settings, model: str | None) -> Settings:
+    """Return the settings with the upstream to which requests for a model go."""
+    matching = (p for p in settings.profiles if model and fnmatchcase(model, p.model))
+    profile = next(matching, None)
+    if profile is None or profile.base_url is None:
+        return settings
+    return _at_profile(settings, profile)
+
+
+def _at_profile(settings: Settings, profile: Profile) -> Settings:
+    own = {"base_url": profile.base_url, "key_variable": profile.key_variable}
+    return settings.model_copy(update={"upstream": settings.upstream.model_copy(update=own)})
+
+
+async def _visit_profiles(report: Report, settings: Settings, options: Options) -> None:
+    """See whether the other upstreams that profiles name are there."""
+    seen = {report.upstream}
+    for profile in settings.profiles:
+        base = Base.of(profile.base_url or "")
+        if profile.base_url is None or base.url in seen:
+            continue
+        seen.add(base.url)
+        glance = _glance(_at_profile(settings, profile), profile, options)
+        await _run_here(report, "profile", glance, options.timeout + _REACH_SECONDS)
+
+
+async def _glance(settings: Settings, profile: Profile, options: Options) -> Findings:
+    try:
+        wire = Wire(settings.upstream, options.timeout)
+    except OSError:
+        # What is wrong with the file has been said.
+        return
+    base = Base.of(profile.base_url or "")
+    case = Case(settings, base, wire, options.timeout)
+    checks = [check_reach]
+    if profile.key_variable is not None:
+        value = key_of(profile.key_variable, "profiles")
+        case.use(Key(profile.key_variable, value) if value is not None else None)
+        checks += [check_key, check_path]
+    try:
+        for check in checks:
+            async for finding in check(case):
+                if finding.status == "FAIL":
+                    more = "base_url of the profile; `foldgate doctor --model NAME` tells more"
+                    text = f"{profile.model}: {finding.text}"
+                    yield Finding("profile", "FAIL", text, f"{finding.fix} ({more})", finding.facts)
+                    return
+        yield Finding("profile", "ok", f"{profile.model}: {base.url} answers")
     finally:
         await wire.close()
 
@@ -206,6 +275,10 @@ def _key(report: Report, settings: Settings, options: Options) -> tuple[Key | No
     except SettingsError:
         if named is None:
             return None, True
+        if not here.is_variable(variable):
+            fix = "--key-variable NAME of a variable; the key itself belongs into that variable"
+            report.tell(Finding("key", "FAIL", f"--key-variable: {here.NO_VARIABLE}", fix))
+            return None, False
         text = f"the environment variable {variable} is not set"
         fix = f"export {variable}=… with the key, or name another one: --key-variable NAME"
         report.tell(Finding("key", "FAIL", text, fix))

@@ -255,10 +255,13 @@ async def test_a_host_name_that_is_not_found(tmp_path: Path) -> None:
     assert "correct the host name" in found.fix_of("upstream")
 
 
-async def test_a_url_that_cannot_be_one(tmp_path: Path) -> None:
-    found = await doctor("http://127.0.0.1:99999/v1", tmp_path)
-    assert found.failures == ["upstream"]
-    assert "http://HOST:PORT/v1" in found.fix_of("upstream")
+@pytest.mark.parametrize(
+    ("given", "name"), [("http://127.0.0.1:99999/v1", "settings"), ("http:///h/v1", "upstream")]
+)
+async def test_a_url_that_cannot_be_one(tmp_path: Path, given: str, name: str) -> None:
+    found = await doctor(given, tmp_path)
+    assert found.failures == [name]
+    assert "http://HOST:PORT/v1" in found.fix_of(name)
 
 
 async def test_https_against_plain_http(up: ScriptedUpstream, tmp_path: Path) -> None:
@@ -430,7 +433,7 @@ async def test_a_key_that_nobody_named_goes_only_to_who_asks(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
     found = await doctor(up.base_url, tmp_path, env=KEYED)
-    assert found.text_of("key") == "none is asked for"
+    assert found.text_of("key") == "none was asked for"
     assert all("Authorization" not in request.headers for request in up.requests)
 
 
@@ -494,7 +497,6 @@ async def test_a_login_in_front(tmp_path: Path) -> None:
     [
         ("/v1/chat/completions", "/v1"),
         ("/v1/models", "/v1"),
-        ("/v1?version=1", "/v1"),
         ("/v1/v1", "/v1"),
         ("/v2", "/v1"),
         ("/api", "/openai/v1"),
@@ -574,7 +576,8 @@ async def test_a_model_that_is_not_listed(up: ScriptedUpstream, tmp_path: Path) 
 
 async def test_no_model_is_loaded(tmp_path: Path) -> None:
     empty = saying({"object": "list", "data": None})
-    async with Stub(api(models=empty)).running() as stub:
+    missing = saying({"error": {"message": "model is required"}}, 400)
+    async with Stub(api(models=empty, chat=missing)).running() as stub:
         found = await doctor(f"{stub.url}/v1", tmp_path)
     assert found.failures == ["models"]
     assert "load a model" in found.fix_of("models")

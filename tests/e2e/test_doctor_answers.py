@@ -289,7 +289,8 @@ async def test_a_connection_that_breaks(tmp_path: Path, member: str, name: str) 
     async with Stub(api(chat=picky(**{member: breaks}))).running() as stub:
         found = await doctor(f"{stub.url}/v1", tmp_path)
     assert found.failures == [name]
-    assert "the connection broke" in found.text_of(name)
+    assert "broke the connection off" in found.text_of(name)
+    assert "crashed" in found.fix_of(name)
 
 
 def when(text: str, other: Answering) -> Answering:

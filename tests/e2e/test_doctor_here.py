@@ -64,7 +64,7 @@ async def test_variables_that_are_wrong(tmp_path: Path) -> None:
     assert found.failures == ["settings"]
     assert "unset FOLDGATE_UPSTRAEM__BASE_URL" in found.fix_of("settings")
     found = await doctor("ftp://h", tmp_path)
-    assert "upstream.base_url" in found.fix_of("settings")
+    assert "http://HOST:PORT/v1" in found.fix_of("settings")
     found = await doctor(None, tmp_path, "--store", "mysql://h")
     assert "store.url" in found.fix_of("settings")
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from proxy.codec import Json, dumps
-from proxy.commands import doctor_here, doctor_models, doctor_reach, doctor_trouble
+from proxy.commands import doctor_here, doctor_key, doctor_models, doctor_paths, doctor_trouble
 from proxy.commands.doctor_case import Answer, Case, Key, Wire
 from proxy.sessions.store_check import Finding
 from proxy.settings import SettingsError, load_settings
@@ -69,7 +69,7 @@ def answer(status: int, body: Json | bytes = b"", kind: str = "application/json"
     ],
 )
 def test_whether_it_is_a_chat_endpoint(found: Answer, expected: bool) -> None:
-    assert doctor_reach.has_chat(found) is expected
+    assert doctor_paths.has_chat(found) is expected
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_whether_it_is_a_chat_endpoint(found: Answer, expected: bool) -> None:
     ],
 )
 def test_lists_of_models(found: Answer, names: list[str] | None) -> None:
-    models = doctor_reach.listed(found)
-    assert (models and [*map(doctor_reach.model_name, models)]) == (names or models)
+    models = doctor_paths.listed(found)
+    assert (models and [*map(doctor_paths.model_name, models)]) == (names or models)
     assert (models is None) == (names is None)
 
 
@@ -100,13 +100,13 @@ def test_only_words_that_are_safe_are_shown_of_an_error() -> None:
 
 @pytest.mark.parametrize("value", ["sk-1\n", " sk-1", "'sk-1'", '"sk-1', "sk-é1", "Bearer sk-1"])
 def test_keys_of_a_wrong_form(value: str) -> None:
-    found = doctor_reach.misshapen(Key("NAME", SecretStr(value)))
+    found = doctor_key.misshapen(Key("NAME", SecretStr(value)))
     assert found is not None
     assert value.strip() not in f"{found.text}{found.fix}"
 
 
 def test_a_key_of_a_usual_form() -> None:
-    assert doctor_reach.misshapen(Key("NAME", SecretStr("sk-or-v1_A.b=~+/"))) is None
+    assert doctor_key.misshapen(Key("NAME", SecretStr("sk-or-v1_A.b=~+/"))) is None
 
 
 # --- settings
@@ -268,3 +268,15 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_names_of_models(model: str, names: list[str], expected: bool) -> None:
     assert doctor_models._is_listed(model, names) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(("OPENAI_API_KEY", True), ("KEY2", True), ("MyKey", True), ("AZURE_KEY_2", True)),
+        *(("sk-abcdef123456", False), ("hf_aBcDeF123456", False), ("A1B2C3D4E5F6A7B8C9D0", False)),
+        *(("gsk_0a1b2c3d", False), ("0a1b2c3d", False), ("", False)),
+    ],
+)
+def test_names_of_variables_are_told_from_keys(name: str, expected: bool) -> None:
+    assert doctor_here.is_variable(name) is expected
