@@ -18,16 +18,11 @@ from proxy.server.stores import is_shared, make_check
 from proxy.server.tenancy import source_of
 from proxy.sessions.store_check import Finding
 from proxy.sessions.store_url import parse_store_url
-from proxy.settings import Settings, SettingsError
+from proxy.settings import NO_VARIABLE, Settings, SettingsError
 from proxy.settings.model import PREFIX, UpstreamSettings
 
 _UNSET_VARIABLE = re.compile(r"environment variable (\S+) is not set")
 _UNKNOWN = re.compile(r"(?P<place>\S+): unknown setting; .*?(?:has|are|reads?) (?P<known>.+)")
-NO_VARIABLE = (
-    "no environment variable has the name that is given, which looks like a key and is not shown"
-)
-_VARIABLE = re.compile(r"[A-Za-z_]{1,40}|[A-Z][A-Z0-9]{0,15}(_[A-Z0-9]{1,15})*")
-"""Names that people give to variables, and none that services give to keys."""
 _PLACE = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[\w./-]*)?", re.ASCII)
 _LIVE_SECONDS = 3.0
 _WARN_SECONDS = 5.0
@@ -43,7 +38,7 @@ def settings_findings(error: SettingsError, upstream: str | None = None) -> list
         error: what the settings say themselves.
         upstream: the URL of the command line.
     """
-    lines = [_without_keys(line.strip()) for line in str(error).splitlines()]
+    lines = [line.strip() for line in str(error).splitlines()]
     # The first line may only say which file the others are about.
     heading = lines.pop(0) + " " if len(lines) > 1 and lines[0].endswith(":") else ""
     found = list[Finding]()
@@ -53,22 +48,6 @@ def settings_findings(error: SettingsError, upstream: str | None = None) -> list
             fix = _url_fix(upstream)
         found.append(Finding("settings", "FAIL", heading + line, fix))
     return found
-
-
-def is_variable(name: str) -> bool:
-    """Tell whether it may be the name of a variable, and not a key in its place.
-
-    >>> is_variable("OPENAI_API_KEY"), is_variable("sk-abc123"), is_variable("hf_aBcD1234")
-    (True, False, False)
-    """
-    return _VARIABLE.fullmatch(name) is not None
-
-
-def _without_keys(line: str) -> str:
-    found = _UNSET_VARIABLE.search(line)
-    if found is None or is_variable(found[1]):
-        return line
-    return f"{line.partition(': ')[0]}: {NO_VARIABLE}"
 
 
 def _url_fix(given: str) -> str:

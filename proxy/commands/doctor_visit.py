@@ -33,7 +33,7 @@ from proxy.commands.doctor_template import check_template
 from proxy.commands.doctor_trouble import slow
 from proxy.commands.store_report import check_lines
 from proxy.sessions.store_check import Finding, Status
-from proxy.settings import Settings, SettingsError, key_of, load_settings
+from proxy.settings import NO_VARIABLE, Settings, SettingsError, is_variable, key_of, load_settings
 from proxy.settings.model import Profile
 from proxy.upstream import discovery
 from proxy.upstream.routes import Base
@@ -275,9 +275,9 @@ def _key(report: Report, settings: Settings, options: Options) -> tuple[Key | No
     except SettingsError:
         if named is None:
             return None, True
-        if not here.is_variable(variable):
+        if not is_variable(variable):
             fix = "--key-variable NAME of a variable; the key itself belongs into that variable"
-            report.tell(Finding("key", "FAIL", f"--key-variable: {here.NO_VARIABLE}", fix))
+            report.tell(Finding("key", "FAIL", f"--key-variable: {NO_VARIABLE}", fix))
             return None, False
         text = f"the environment variable {variable} is not set"
         fix = f"export {variable}=… with the key, or name another one: --key-variable NAME"

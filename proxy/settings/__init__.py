@@ -6,6 +6,7 @@ refuses to start and names itself.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,12 +18,19 @@ from proxy.settings.files import SettingsError, merge, read_config
 from proxy.settings.model import PREFIX, Profile, Settings
 
 CONFIG_VARIABLE = "FOLDGATE_CONFIG"
+NO_VARIABLE = (
+    "no environment variable has the name that is given, which looks like a key and is not shown"
+)
+_VARIABLE = re.compile(r"[A-Za-z_]{1,40}|[A-Z][A-Z0-9]{0,15}(_[A-Z0-9]{1,15})*")
+"""Names that people give to variables, and none that services give to keys."""
 
 __all__ = [
+    "NO_VARIABLE",
     "Profile",
     "Settings",
     "SettingsError",
     "environment_of_children",
+    "is_variable",
     "key_of",
     "load_settings",
 ]
@@ -72,9 +80,20 @@ def key_of(
     if variable is None:
         return None
     value = (os.environ if environment is None else environment).get(variable)
+    if not value and not is_variable(variable):
+        raise SettingsError(f"{field}: {NO_VARIABLE}")
     if not value:
         raise SettingsError(f"{field}: the environment variable {variable} is not set")
     return SecretStr(value)
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether it may be the name of a variable, and not a key in its place.
+
+    >>> is_variable("OPENAI_API_KEY"), is_variable("sk-abc123"), is_variable("hf_aBcD1234")
+    (True, False, False)
+    """
+    return _VARIABLE.fullmatch(name) is not None
 
 
 def environment_of_children() -> dict[str, str]:

@@ -18,7 +18,7 @@ from proxy.codec import Json, dumps
 from proxy.commands import doctor_here, doctor_key, doctor_models, doctor_paths, doctor_trouble
 from proxy.commands.doctor_case import Answer, Case, Key, Wire
 from proxy.sessions.store_check import Finding
-from proxy.settings import SettingsError, load_settings
+from proxy.settings import SettingsError, is_variable, load_settings
 from proxy.upstream import discovery
 from proxy.upstream.routes import Base
 from tests.contract.test_redis_tls import certificate
@@ -279,4 +279,4 @@ def test_names_of_models(model: str, names: list[str], expected: bool) -> None:
     ],
 )
 def test_names_of_variables_are_told_from_keys(name: str, expected: bool) -> None:
-    assert doctor_here.is_variable(name) is expected
+    assert is_variable(name) is expected

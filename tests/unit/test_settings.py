@@ -217,3 +217,15 @@ def test_merging_goes_by_section() -> None:
     more: JsonObject = {"a": {"y": 4}, "c": {"z": 5}}
     assert merge(base, more) == {"a": {"x": 1, "y": 4}, "b": 3, "c": {"z": 5}}
     assert base == {"a": {"x": 1, "y": 2}, "b": 3}
+
+
+@pytest.mark.parametrize("key", ["sk-abc123def456", "hf_aBcD1234efgh", "gsk_0a1b2c3d4e5f", "a b"])
+def test_a_key_in_the_place_of_its_variable_is_not_shown(key: str) -> None:
+    with pytest.raises(SettingsError, match=r"^upstream\.key_variable: ") as refused:
+        load_settings(None, {"upstream": {"key_variable": key}}, {})
+    assert key not in str(refused.value)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(SettingsError, match="the environment variable MY_KEY_2 is not set"):
+        load_settings(None, {"upstream": {"key_variable": "MY_KEY_2"}}, {})
