@@ -1,18 +1,10 @@
-"""`foldgate doctor` at a real llama.cpp server: slots, a key, strict templates.
+"""`foldgate doctor` at a real llama.cpp server: slots, a key, strict templates."""
 
-As a program (``python -m tests.models.test_doctor_llama JSON``) this is the server.
-"""
-
-import asyncio
-import contextlib
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from proxy.codec import JsonObject, dumps, loads
-from tests.e2e.running import ROOT
+from proxy.commands.model_server import model_server
 from tests.e2e.test_doctor import KEYED, SECRET, doctor, nothing_nearby
 
 pytestmark = pytest.mark.slow
@@ -44,34 +36,15 @@ TOOLS = (
 )
 
 
-@contextlib.asynccontextmanager
-async def llama(
-    window: int = 4096, slots: int = 1, template: str = "", key: str = ""
-) -> AsyncIterator[str]:
-    """A server process; it ends when its standard input closes."""
-    options: JsonObject = {"window": window, "slots": slots, "template": template, "key": key}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.models.test_doctor_llama", dumps(options).decode()),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # With the default spinning, two OpenMP threads starve each other on a busy machine.
-        env={"GOMP_SPINCOUNT": "0", "PATH": ""},
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(120):
-            line = await process.stdout.readline()
-        yield line.decode().strip()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+def template_file(folder: Path, template: str) -> tuple[str, str]:
+    """The options of the server for a chat template."""
+    path = folder / "template.jinja"
+    path.write_text(template)
+    return "--template", str(path)
 
 
 async def test_two_slots(tmp_path: Path) -> None:
-    async with llama(slots=2) as server:
+    async with model_server(2048, 2) as server:
         found = await doctor(f"{server}/v1", tmp_path, "--timeout", "120")
         assert found.failures == []
         assert found.of("window")["window"] == 2048
@@ -100,7 +73,7 @@ async def test_two_slots(tmp_path: Path) -> None:
 
 
 async def test_an_api_key(tmp_path: Path) -> None:
-    async with llama(key=SECRET) as server:
+    async with model_server(4096, 1, "--key", SECRET) as server:
         found = await doctor(server, tmp_path, "--free", env=KEYED)
         assert found.failures == []
         assert found.status_of("slots") == ""
@@ -126,7 +99,7 @@ async def test_an_api_key(tmp_path: Path) -> None:
 async def test_strict_templates(
     tmp_path: Path, template: str, strict: list[str], said: str
 ) -> None:
-    async with llama(template=template) as server:
+    async with model_server(4096, 1, *template_file(tmp_path, template)) as server:
         found = await doctor(server, tmp_path, "--free")
     assert found.failures == []
     assert found.status_of("template") == "warn"
@@ -136,37 +109,7 @@ async def test_strict_templates(
 
 
 async def test_a_template_with_tools(tmp_path: Path) -> None:
-    async with llama(template=TOOLS) as server:
+    async with model_server(4096, 1, *template_file(tmp_path, TOOLS)) as server:
         found = await doctor(server, tmp_path, "--free")
     assert found.status_of("tools") == "ok"
     assert found.status_of("template") == "ok"
-
-
-def main(options: JsonObject) -> None:
-    import xllamacpp  # type: ignore[import-untyped]
-
-    from tests.models.llama_server import model_path
-
-    window, slots = options["window"], options["slots"]
-    params = xllamacpp.CommonParams()
-    params.model.path = str(model_path())
-    params.model_alias = {"smollm2"}
-    params.hostnames = ["127.0.0.1"]
-    params.n_ctx = window
-    params.n_parallel = slots
-    params.fit_params = False
-    params.n_gpu_layers = 0
-    params.endpoint_props = True
-    if options["template"]:
-        params.chat_template = options["template"]
-    if options["key"]:
-        params.api_keys = [options["key"]]
-    server = xllamacpp.Server(params)
-    print(server.listening_address, flush=True)  # noqa: T201
-    sys.stdin.read()
-
-
-if __name__ == "__main__":
-    chosen = loads(sys.argv[1])
-    assert isinstance(chosen, dict)
-    main(chosen)
