@@ -17,7 +17,8 @@ from proxy.compaction import checkpoint, clip, fingerprint, ledger, measure
 from proxy.compaction.checkpoint import Checkpoint, Sections
 from proxy.compaction.plan import Attempt, Compact, Decision, Question, State, Substitute, plan
 from proxy.compaction.policy import CompactionPolicy, Window
-from proxy.dialects.chat_completions import Annotators, ChatCompletions, ParsedRequest
+from proxy.dialects.bodies import Annotators, ParsedRequest
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.transcript import Content, Item, Keep, Kind, Piece, Transcript
 from tests import builders

@@ -32,11 +32,7 @@ from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
 from proxy.compactor.runs import JOINED, CompactionRuns, Landed
 from proxy.compactor.turns import Turns
-from proxy.dialects.chat_completions import (
-    DEFAULT_OUTPUT_FIELD,
-    ChatCompletions,
-    ParsedRequest,
-)
+from proxy.dialects.bodies import ParsedRequest
 from proxy.dialects.memo import Match
 from proxy.errors import InvariantBroken, LeaseLost
 from proxy.sessions.state import Archived, Change, ClipSet
@@ -61,7 +57,6 @@ class Compactor:
 
     def __init__(
         self,
-        dialect: ChatCompletions,
         memory: SessionMemory,
         folder: Folder,
         windows: Windows,
@@ -70,14 +65,13 @@ class Compactor:
         environment: Environment,
     ) -> None:
         """Take the ports; the application chooses what stands behind them."""
-        self._dialect = dialect
         self._memory = memory
         self._windows = windows
         self._ratios = ratios
         self._environment = environment
         self._reporter = Reporter(sink, environment.now)
         self._turns = Turns(
-            memory, CompactionRuns(dialect, memory, folder, windows, self._reporter, environment)
+            memory, CompactionRuns(memory, folder, windows, self._reporter, environment)
         )
         self._flights: Flights[Landed] = Flights()
 
@@ -85,12 +79,12 @@ class Compactor:
         """Return what to do with a request. Never raises except when cancelled."""
         route: Route | None = None
         try:
-            known = self._dialect.recall(inbound.body, inbound.origin)
+            known = inbound.dialect.recall(inbound.body, inbound.origin)
             if known is not None:
                 outcome = self._at_a_glance(inbound, known)
                 if outcome is not None:
                     return outcome
-            parsed = self._dialect.parse(inbound.body, inbound.origin, known)
+            parsed = inbound.dialect.parse(inbound.body, inbound.origin, known)
             if parsed is None:
                 return Outcome(inbound.body)
             handling = inbound.resolve(parsed.model, parsed.output_field)
@@ -104,7 +98,13 @@ class Compactor:
             # Only a stream can be kept alive with comments.
             patience = inbound.patience if parsed.stream else None
             request = PreparedRequest(
-                inbound.body, parsed, handling, inbound.force, inbound.shadow, patience
+                inbound.dialect,
+                inbound.body,
+                parsed,
+                handling,
+                inbound.force,
+                inbound.shadow,
+                patience,
             )
             return await self._handle(request)
         except InvariantBroken as error:
@@ -147,10 +147,10 @@ class Compactor:
         """Return the outcome of a request that fits whatever the little is that is new in it."""
         if inbound.force or inbound.shadow or inbound.bypass:
             return None
-        glance = self._dialect.glance(inbound.body, known)
+        glance = inbound.dialect.glance(inbound.body, known)
         if glance is None or not self._memory.knows_nothing_of(glance.anchor):
             return None
-        handling = inbound.resolve(glance.model, DEFAULT_OUTPUT_FIELD)
+        handling = inbound.resolve(glance.model, inbound.dialect.output_fields[-1])
         route = handling.route
         window = self._windows.remembered(route)
         if window is None:
@@ -188,7 +188,7 @@ class Compactor:
             request.parsed.transcript,
             request.handling.rules.policy,
             window,
-            self._dialect.read,
+            request.dialect.read,
             self._ratios.factor(request.handling.route.base.url, request.parsed.model),
             force=request.force,
             may_extract=request.handling.rules.fallback == "extractive",
@@ -240,7 +240,7 @@ class Compactor:
                 after=outlook.after.tokens,
                 refusal=decision.message,
             )
-        body = self._dialect.rebuild(request.parsed, decision.pieces, clip_texts, clip_arguments)
+        body = request.dialect.rebuild(request.parsed, decision.pieces, clip_texts, clip_arguments)
         return Outcome(
             body,
             request.handling.route,

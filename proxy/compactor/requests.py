@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
 
 from proxy.compactor.ports import Rules
-from proxy.dialects.chat_completions import ParsedRequest
+from proxy.dialects.bodies import Dialect, ParsedRequest
 from proxy.transcript import Record
 from proxy.upstream.routes import Route
 
@@ -30,6 +30,7 @@ class Handling(Record, frozen=True):
 class Inbound(Record, frozen=True):
     """A request as it came, with everything needed to handle it."""
 
+    dialect: Dialect
     body: bytes
     """Decoded from any content encoding."""
     origin: bytes
@@ -46,6 +47,7 @@ class Inbound(Record, frozen=True):
 class PreparedRequest(Record, frozen=True):
     """A request, read, with the handling chosen for its model."""
 
+    dialect: Dialect
     body: bytes
     parsed: ParsedRequest
     handling: Handling

@@ -14,7 +14,6 @@ from proxy.compactor.memory import SessionMemory
 from proxy.compactor.ports import Environment, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import PreparedRequest
-from proxy.dialects.chat_completions import ChatCompletions
 from proxy.errors import LeaseLost, SummaryFailed
 from proxy.sessions.state import COOL_AFTER_FAILURES, Archived, Change, Lease, Struggle
 from proxy.telemetry import COMPACTION_FAILED, COMPACTION_SKIPPED
@@ -41,7 +40,6 @@ class CompactionRuns:
 
     def __init__(
         self,
-        dialect: ChatCompletions,
         memory: SessionMemory,
         folder: Folder,
         windows: Windows,
@@ -49,7 +47,6 @@ class CompactionRuns:
         environment: Environment,
     ) -> None:
         """Take the ports."""
-        self._dialect = dialect
         self._memory = memory
         self._folder = folder
         self._windows = windows
@@ -94,7 +91,7 @@ class CompactionRuns:
             request.handling.summary_route,
             summary_window,
             request.handling.rules,
-            self._dialect.read,
+            request.dialect.read,
         )
         try:
             folded = await self._folder.fold(job)

@@ -11,11 +11,11 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.dialects import images
+from proxy.dialects.bodies import Message
 from proxy.transcript import Binary, Call, Content, Kind
 
 _KINDS = {
@@ -48,14 +48,6 @@ _IGNORED = frozenset(
 _TEXT_PARTS = (None, "", "text", "input_text", "output_text")
 _ITEM_ID_PREFIXES = ("msg_", "fc_", "rs_")
 _FUNCTION_CALL = "function:"
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message decoded once: its content and the value its canonical form is made of."""
-
-    content: Content
-    value: Json
 
 
 def decode(raw: bytes) -> Message:

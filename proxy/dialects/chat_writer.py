@@ -4,15 +4,12 @@ Only what must differ is encoded anew: the content of a message that is clipped 
 checkpoint. Its other members, and every other message, are the client's own bytes.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
+from proxy.dialects.bodies import ArgumentClipper, TextClipper
 from proxy.transcript import Caps, Carry, Keep, Piece
-
-TextClipper = Callable[[Sequence[str], int], list[str]]
-ArgumentClipper = Callable[[str, int], str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from proxy.compactor.compactor import Compactor
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import PATIENCE_SECONDS, SessionMemory
 from proxy.compactor.ports import Environment
-from proxy.dialects.chat_completions import Annotators, ChatCompletions
+from proxy.dialects.bodies import Annotators
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.errors import StoreError, StoreUnavailable
 from proxy.server.events import StoredEvents
@@ -113,12 +114,12 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     )
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
     ratios = Ratios()
+    chat = ChatCompletions(
+        Annotators(measure.size_of, fingerprint.extend, measure.text_size),
+        PrefixMemo(settings.server.memo_bytes * 15 // 16),
+        PrefixMemo(settings.server.memo_bytes // 16),
+    )
     compactor = Compactor(
-        ChatCompletions(
-            Annotators(measure.size_of, fingerprint.extend, measure.text_size),
-            PrefixMemo(settings.server.memo_bytes * 15 // 16),
-            PrefixMemo(settings.server.memo_bytes // 16),
-        ),
         memory,
         Folder(
             UpstreamSummarizer(
@@ -133,7 +134,7 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         environment,
     )
     tasks = Tasks()
-    gateway = Gateway(gate, client, compactor, memory, tenancy, ratios)
+    gateway = Gateway(gate, chat, client, compactor, memory, tenancy, ratios)
     return Parts(store, client, events, memory, windows, compactor, tasks, gateway)
 
 

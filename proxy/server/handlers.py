@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from proxy.compactor.compactor import Compactor
 from proxy.compactor.memory import SessionMemory
 from proxy.compactor.requests import Inbound, Outcome
-from proxy.dialects import chat_completions
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.errors import ContextBudgetExceeded, UpstreamError
 from proxy.server import error_responses, health
 from proxy.server.bodies import Body, read_body, stream_body
@@ -47,6 +47,7 @@ class Gateway:
     def __init__(
         self,
         gate: Gate,
+        chat: ChatCompletions,
         client: UpstreamClient,
         compactor: Compactor,
         memory: SessionMemory,
@@ -59,6 +60,7 @@ class Gateway:
         self.running = 0
         self.totals = Totals()
         self._idle = asyncio.Event()
+        self._chat_dialect = chat
         self._client = client
         self._compactor = compactor
         self._memory = memory
@@ -160,8 +162,9 @@ class Gateway:
         settings = gate.settings.server
         asked = request.headers.get("x-foldgate-compact", "").lower()
         return Inbound(
+            self._chat_dialect,
             body,
-            self._tenancy.origin(request.headers, request.remote, chat_completions.NAME),
+            self._tenancy.origin(request.headers, request.remote, self._chat_dialect.name),
             lambda model, output_field: gate.handling(
                 model, headers, output_field, _chat_target(request)
             ),

@@ -13,7 +13,8 @@ import orjson
 from proxy.compaction import fingerprint, measure
 from proxy.compaction.plan import Question, State, plan
 from proxy.compaction.policy import CompactionPolicy, Window
-from proxy.dialects.chat_completions import Annotators, ChatCompletions
+from proxy.dialects.bodies import Annotators
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from tests import builders
 

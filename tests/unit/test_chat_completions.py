@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.compaction import clip, fingerprint, measure
-from proxy.dialects import chat_completions
-from proxy.dialects.chat_completions import Annotators, ChatCompletions, ParsedRequest
+from proxy.dialects import bodies
+from proxy.dialects.bodies import Annotators, ParsedRequest
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.transcript import Caps, Carry, Keep, Kind, Piece, Size
 from tests import builders as b
@@ -48,7 +49,7 @@ def keep_all(request: ParsedRequest) -> list[Piece]:
 def memo_for_small_bodies() -> Iterator[None]:
     """Small bodies are looked up too, so that examples can be small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chat_completions, "MIN_BODY_BYTES", 0)
+        patch.setattr(bodies, "MIN_BODY_BYTES", 0)
         yield
 
 
@@ -496,7 +497,7 @@ def test_tenants_share_nothing() -> None:
 
 
 def test_small_bodies_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_completions, "MIN_BODY_BYTES", 500)
+    monkeypatch.setattr(bodies, "MIN_BODY_BYTES", 500)
     both = Both()
     both.agree(b'{"messages":[%b]}' % _ONE)
     assert both.memo.used_bytes == 0

@@ -10,7 +10,8 @@ from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.compaction import fingerprint, measure
 from proxy.dialects import chat_messages
-from proxy.dialects.chat_completions import Annotators, ChatCompletions
+from proxy.dialects.bodies import Annotators
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.transcript import Binary, Call, Kind
 from tests import builders as b

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from proxy import codec
 from proxy.codec import JsonObject
 from proxy.compaction import fingerprint, measure
-from proxy.dialects import chat_completions
-from proxy.dialects.chat_completions import Annotators, ChatCompletions
+from proxy.dialects import bodies
+from proxy.dialects.bodies import Annotators
+from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.transcript import total
 from tests import builders as b
@@ -24,7 +25,7 @@ ANNOTATORS = Annotators(measure.size_of, fingerprint.extend, measure.text_size)
 def memo_for_small_bodies() -> Iterator[None]:
     """Small bodies are looked up too, so that examples can be small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chat_completions, "MIN_BODY_BYTES", 0)
+        patch.setattr(bodies, "MIN_BODY_BYTES", 0)
         yield
 
 

@@ -20,7 +20,7 @@ from proxy.compactor.turns import Turns
 from proxy.sessions.state import Lease
 from proxy.upstream.routes import Base, Route
 from tests import builders as b
-from tests.strategies import ask, to_request
+from tests.strategies import DIALECT, ask, to_request
 from tests.unit.test_breaker import Clock
 from tests.unit.test_memory import FakeStore, change_of
 from tests.unit.test_storage import Told
@@ -44,7 +44,7 @@ CUT = TRANSCRIPT.items[COMPACT.cut.length - 1].digest
 def request(*, deadline: float = 5.0, fallback: str = "extractive") -> PreparedRequest:
     route = Route(Base.of("http://h"), "m", CIMultiDict())
     rules = Rules(CompactionPolicy(), fallback, deadline)
-    return PreparedRequest(b"", PARSED, Handling(route, route, rules), False, False, None)
+    return PreparedRequest(DIALECT, b"", PARSED, Handling(route, route, rules), False, False, None)
 
 
 @dataclass

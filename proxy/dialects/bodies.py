@@ -1,0 +1,423 @@
+"""Request bodies of either dialect: to a `Transcript`, and back.
+
+What was parsed before is taken from the memo. A body that is not the shape of its endpoint gives
+None: it is the upstream's to judge. What the elements of its list are, only the dialects know.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from proxy import codec
+from proxy.codec import Json
+from proxy.dialects.memo import LARGE_BODY_BYTES, MIN_BODY_BYTES, Match, PrefixMemo
+from proxy.transcript import (
+    Content,
+    Item,
+    Kind,
+    Piece,
+    Record,
+    Size,
+    Transcript,
+)
+
+_PLACEHOLDER = b"0"
+# The member that continues the known items. This key has no other spelling in JSON, so a body
+# that does not hold the spelling has no such member of its own.
+_CONTINUED = b"\\u0000\\u0000\\u0000\\u0000"
+_CONTINUED_KEY = "\0" * 4
+_MEMBER_LEAD = re.compile(rb'\s*[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*')
+_MAX_DIGITS = 12
+MAX_CACHED_BYTES = 128 * 1024
+"""Longer heads and catalogues are looked at anew each time, so that caches stay small."""
+
+GLANCE_BYTES = 1024
+"""A request with at most this much new in it need not be read when it plainly fits."""
+
+MAX_PART_TOKENS = 1536
+"""What a part of unknown kind may be priced at, at most."""
+
+MAX_MESSAGE_TOKENS = 4
+_NOT_AT_A_GLANCE = (b'"model"', b"image", b"audio", b"video", b"file")
+# Binary parts may cost more tokens than they have bytes, and the model chooses the upstream.
+TextClipper = Callable[[Sequence[str], int], list[str]]
+ArgumentClipper = Callable[[str, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An element of the list, decoded once: what is in it, and its JSON."""
+
+    content: Content
+    value: Json
+
+
+class ParsedRequest(Record, frozen=True):
+    """A request body, read."""
+
+    transcript: Transcript
+    model: str
+    stream: bool
+    output_field: str
+    """The field that limits the output: the one the client used, else the common one."""
+    fields: dict[str, bytes]
+    """Every top-level member as raw JSON, in order; that of the list marks only its place."""
+    elsewhere: bool = False
+    """Whether part of the conversation is kept by the upstream and not in the body."""
+
+
+class Glance(Record, frozen=True):
+    """Bounds on a request that was not read to its end."""
+
+    model: str
+    anchor: bytes
+    chars: int
+    """At most so many characters, catalogue included."""
+    tokens: int
+    """At most so many tokens, catalogue included."""
+    estimate: int
+    """A fair guess of the tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotators:
+    """The two measures of the compaction floor that are taken of each item once."""
+
+    measure: Callable[[Content], Size]
+    extend: Callable[[bytes, bytes], bytes]
+    text_size: Callable[[str], Size]
+
+
+class Dialect(ABC):
+    """Reads and writes request bodies of one process; holds the memo."""
+
+    name: ClassVar[str]
+    """Keeps the fingerprints of the dialects apart."""
+    member: ClassVar[str]
+    """The member of a body that holds the list."""
+    catalogue_fields: ClassVar[tuple[str, ...]]
+    """Members with definitions of tools."""
+    output_fields: ClassVar[tuple[str, ...]]
+    """Members that limit the output, the first that is there counts; the last is the usual one."""
+
+    @abstractmethod
+    def decode(self, raw: bytes) -> Message:
+        """Decode one element; a shape we cannot interpret becomes `Kind.OPAQUE`, never an error.
+
+        Raises:
+            MalformedJson: when `raw` is not JSON.
+        """
+
+    @abstractmethod
+    def canonical(self, message: Message, ordinal: int | None) -> bytes:
+        """Return the canonical form that the fingerprint is made of.
+
+        Args:
+            message: the decoded element.
+            ordinal: for a result, how many calls back its call was made; None when no call
+                precedes it.
+        """
+
+    @abstractmethod
+    def write(
+        self, piece: Piece, clip_texts: TextClipper, clip_arguments: ArgumentClipper
+    ) -> bytes:
+        """Return the raw JSON of one element of a rewritten list."""
+
+    def elements(self, raw: bytes) -> list[bytes] | None:
+        """Return the elements of the list as a body has it; None when it is none."""
+        return codec.split_array(raw) if raw[:1] == b"[" else None
+
+    def instructions(self, fields: dict[str, bytes]) -> tuple[Item, ...]:
+        """Return the instructions that stand outside the list."""
+        return ()
+
+    def is_elsewhere(self, fields: dict[str, bytes], items: Sequence[Item]) -> bool:
+        """Whether part of the conversation is kept by the upstream."""
+        return False
+
+    def __init__(
+        self, annotators: Annotators, memo: PrefixMemo, small_memo: PrefixMemo | None = None
+    ) -> None:
+        """Take the measures and the memo; small bodies may have one of their own.
+
+        A crowd of short conversations then cannot push a long one out, nor fill the memory that
+        is meant for long ones.
+        """
+        self._annotators = annotators
+        self._memo = memo
+        self._small_memo = small_memo or memo
+        self._catalogue_size = lru_cache(maxsize=64)(self._measure_catalogue)
+
+    def recall(self, body: bytes, origin: bytes) -> Match | None:
+        """Return how far a body is known.
+
+        Args:
+            body: the request body, decoded from any content encoding.
+            origin: first digest of the tenant's chain; it also keeps tenants apart in the memo.
+        """
+        if len(body) < MIN_BODY_BYTES:
+            return None
+        return self._memo_for(body).match(origin, body)
+
+    def glance(self, body: bytes, known: Match) -> Glance | None:
+        """Return bounds on a body of which only a little is new, without reading that little.
+
+        None when they cannot be told: much is new, binary parts may be among it, or the model
+        or the first user message is not in the known part.
+        """
+        node, rest = known.node, len(body) - known.end
+        if rest > GLANCE_BYTES or not node.anchor:
+            return None
+        model = _head_model(known.head)
+        tail = body[known.end :]
+        if model is None or any(mark in tail for mark in _NOT_AT_A_GLANCE):
+            return None
+        before = self._head_catalogue(known.head)
+        # No text has more tokens than bytes; each message adds a little, and each object might be
+        # a part that is not text.
+        parts = MAX_PART_TOKENS * tail.count(b"{")
+        most = rest + MAX_MESSAGE_TOKENS * (1 + tail.count(b",")) + parts
+        return Glance(
+            model,
+            node.anchor,
+            before.chars + node.chars + rest + 4 * parts,
+            before.tokens + node.tokens + most,
+            before.tokens + node.tokens + rest // 4,
+        )
+
+    def _head_catalogue(self, head: bytes) -> Size:
+        # Some clients put the tools in front of the messages.
+        size = Size()
+        for name, raw in _head_members(head):
+            if name in self.catalogue_fields:
+                size += self._size_of_catalogue(raw)
+        return size
+
+    def parse(self, body: bytes, origin: bytes, known: Match | None = None) -> ParsedRequest | None:
+        """Read a body; None when it is not a request of this dialect.
+
+        Args:
+            body: the request body, decoded from any content encoding.
+            origin: as for `recall`.
+            known: what `recall` said of this body, if it was asked just now.
+        """
+        known = known or self.recall(body, origin)
+        try:
+            return self._parse_tail(body, origin, known) or self._parse_whole(body, origin)
+        except codec.MalformedJson:
+            return None
+
+    def _memo_for(self, body: bytes) -> PrefixMemo:
+        return self._memo if len(body) >= LARGE_BODY_BYTES else self._small_memo
+
+    def _parse_tail(self, body: bytes, origin: bytes, known: Match | None) -> ParsedRequest | None:
+        # Only what follows the known items is parsed: the body is continued as if it began
+        # with a placeholder in their stead.
+        if known is None or not known.items:
+            return None
+        rest = body[known.end :]
+        if _CONTINUED in rest:
+            return None
+        try:
+            fields = codec.split_object(b'{"%b":[%b%b' % (_CONTINUED, _PLACEHOLDER, rest))
+            messages = fields.pop(_CONTINUED_KEY)
+            raws = codec.split_array(messages)
+        except codec.MalformedJson:
+            return None
+        if not raws or raws[0] != _PLACEHOLDER or self.member in fields:
+            return None
+        items = list(known.items)
+        self._read_items(raws[1:], items, origin)
+        self._memo_for(body).remember(origin, known.head, known, items[len(known.items) :])
+        head = {**_head_fields(known.head), self.member: messages}
+        return self._request(head | fields, items)
+
+    def _parse_whole(self, body: bytes, origin: bytes) -> ParsedRequest | None:
+        mended = False
+        try:
+            fields = codec.split_object(body)
+        except codec.MalformedJson:
+            fields = _original_members(body)
+            mended = True
+        messages = fields.get(self.member, b"")
+        if mended and messages[:1] == b"[":
+            raws: list[bytes] | None = _original_elements(messages)
+        else:
+            raws = self.elements(messages)
+        if raws is None:
+            return None
+        items: list[Item] = []
+        self._read_items(raws, items, origin)
+        if len(body) >= MIN_BODY_BYTES:
+            head = _head_of(body, self.member, messages)
+            if head is not None:
+                self._memo_for(body).remember(origin, head, None, items)
+        return self._request(fields, items)
+
+    def _read_items(self, raws: Sequence[bytes], items: list[Item], origin: bytes) -> None:
+        annotators = self._annotators
+        for raw in raws:
+            message = self.decode(raw)
+            content = message.content
+            digest = b""
+            if content.kind is not Kind.INSTRUCTION or (items and items[-1].digest):
+                form = self.canonical(message, _ordinal(items, content.answers))
+                digest = annotators.extend((items and items[-1].digest) or origin, form)
+            size = annotators.measure(content)
+            items.append(
+                Item(
+                    content.kind,
+                    content.role,
+                    raw,
+                    size.chars,
+                    size.tokens,
+                    digest,
+                    tuple(call.id for call in content.calls),
+                    content.answers,
+                    any(b.kind == "image" for b in content.binaries),
+                )
+            )
+
+    def _request(self, fields: dict[str, bytes], items: list[Item]) -> ParsedRequest:
+        leading = 0
+        while leading < len(items) and not items[leading].digest:
+            leading += 1
+        catalogue = Size()
+        for name in self.catalogue_fields:
+            if name in fields:
+                catalogue += self._size_of_catalogue(fields[name])
+        transcript = Transcript(
+            (*self.instructions(fields), *items[:leading]),
+            tuple(items[leading:]),
+            catalogue,
+            self._requested_output(fields),
+        )
+        model = _string(fields["model"]) if "model" in fields else ""
+        output_field = next((f for f in self.output_fields if f in fields), self.output_fields[-1])
+        return ParsedRequest(
+            transcript,
+            model,
+            fields.get("stream") == b"true",
+            output_field,
+            fields,
+            self.is_elsewhere(fields, items),
+        )
+
+    def _requested_output(self, fields: dict[str, bytes]) -> int | None:
+        for name in self.output_fields:
+            raw = fields.get(name)
+            if raw is not None and raw.isdigit() and len(raw) < _MAX_DIGITS:
+                value = int(raw)
+                if value:
+                    return value
+        return None
+
+    def _size_of_catalogue(self, raw: bytes) -> Size:
+        if len(raw) > MAX_CACHED_BYTES:
+            return self._measure_catalogue(raw)
+        return self._catalogue_size(raw)
+
+    def _measure_catalogue(self, raw: bytes) -> Size:
+        if raw in {b"null", b"[]"}:
+            return Size()
+        return self._annotators.text_size(raw.decode("utf-8", "replace"))
+
+    def read(self, item: Item) -> Content:
+        """Decode an item again, for what is summarised, quoted or clipped."""
+        return self.decode(item.raw).content
+
+    def rebuild(
+        self,
+        request: ParsedRequest,
+        pieces: Sequence[Piece],
+        clip_texts: TextClipper,
+        clip_arguments: ArgumentClipper,
+    ) -> bytes:
+        """Write the body with `pieces` in place of the items.
+
+        Every member of the request and every kept element that is neither clipped nor carries
+        the checkpoint keeps the client's bytes.
+        """
+        raws = [item.raw for item in request.transcript.instructions if item.raw]
+        raws += [self.write(piece, clip_texts, clip_arguments) for piece in pieces]
+        return codec.join_object({**request.fields, self.member: codec.join_array(raws)})
+
+
+def _ordinal(items: Sequence[Item], answers: str | None) -> int | None:
+    # Counted back over all calls, so that results of two groups are never taken for each other.
+    if answers is None:
+        return None
+    since = 0
+    for item in reversed(items):
+        if answers in item.calls:
+            return since + len(item.calls) - item.calls.index(answers)
+        since += len(item.calls)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _string(raw: bytes) -> str:
+    return codec.as_text(codec.loads(raw))
+
+
+@lru_cache(maxsize=256)
+def _head_model(head: bytes) -> str | None:
+    for name, raw in _head_members(head):
+        if name == "model":
+            return _string(raw)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _head_members(head: bytes) -> tuple[tuple[str, bytes], ...]:
+    members = codec.split_object(head + b"]}")
+    return tuple(members.items())
+
+
+def _head_fields(head: bytes) -> dict[str, bytes]:
+    return dict(_head_members(head))
+
+
+def _head_of(body: bytes, member: str, messages: bytes) -> bytes | None:
+    # The bytes up to and including the bracket that opens the list, proven to be just that.
+    start = body.find(messages)
+    if messages[:1] != b"[" or not 0 <= start < MAX_CACHED_BYTES:
+        return None
+    head = body[: start + 1]
+    try:
+        members = _head_members(head)
+    except codec.MalformedJson:
+        return None
+    return head if members and members[-1] == (member, b"[]") else None
+
+
+# Unpaired surrogates make strict decoders refuse the document; they are mended for reading
+# only, at the same offsets, and the client's bytes are what is kept.
+
+
+def _original_members(body: bytes) -> dict[str, bytes]:
+    mended = codec.mend_surrogates(body)
+    originals: dict[str, bytes] = {}
+    position = 0
+    for key, raw in codec.split_object(mended).items():
+        lead = _MEMBER_LEAD.match(mended, position)
+        if lead is None or not mended.startswith(raw, lead.end()):
+            raise codec.MalformedJson("a repeated member in a document with unpaired surrogates")
+        position = lead.end() + len(raw)
+        originals[key] = body[lead.end() : position]
+    return originals
+
+
+def _original_elements(array: bytes) -> list[bytes]:
+    mended = codec.mend_surrogates(array)
+    position = 1
+    originals = []
+    for raw in codec.split_array(mended):
+        position = mended.find(raw, position)
+        originals.append(array[position : position + len(raw)])
+        position += len(raw)
+    return originals
