@@ -110,6 +110,7 @@ async def running(
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
         start_new_session=True,
+        preexec_fn=heed_signals,
     )
     try:
         yield Fold(process)
@@ -118,7 +119,14 @@ async def running(
             with contextlib.suppress(psutil.Error):
                 if left.environ().get(TOKEN) == token:
                     left.kill()
-        await process.wait()
+        async with asyncio.timeout(SECONDS):
+            await process.wait()
+
+
+def heed_signals() -> None:
+    """Undo what the tests may have inherited, from nohup for example."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 EXEC = "\nimport os, sys\nos.execv(sys.argv[1], sys.argv[1:])"
