@@ -43,7 +43,7 @@ class Binary:
     """An image, sound or file part, known by its declared type and, for images, its pixels."""
 
     kind: str
-    """``image``, ``audio`` or ``file``."""
+    """``image``, ``audio``, ``file``, or ``sealed`` for what only its maker can read."""
     media_type: str = ""
     width: int = 0
     height: int = 0
@@ -89,6 +89,8 @@ class Content(Record, frozen=True):
     answers: str | None = None
     """Id of the call that this result answers."""
     binaries: tuple[Binary, ...] = ()
+    leads: bool = False
+    """Whether upstreams refuse it without the model output that follows it, and that without it."""
 
     @property
     def text(self) -> str:
@@ -118,6 +120,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """Ids of the calls it opens."""
     answers: str | None = None
     has_image: bool = False
+    leads: bool = False
+    """Belongs to the model output that follows it: reasoning of the Responses API."""
 
     def __repr__(self) -> str:
         """Show what it is and none of what it says."""

@@ -3,7 +3,8 @@
 A cut at `i` replaces `items[:i]` and keeps `items[i:]`. A cut is legal when no call is open at
 `i`: upstream APIs reject a result without its call and a call without its result. A call that
 is never answered stays open to the end, so nothing after it is a legal cut. Results that the
-client sent without a call are the client's own: they bind nothing.
+client sent without a call are the client's own: they bind nothing. Reasoning that leads goes with
+the model output that follows it without a break.
 
 A turn runs from a user message that starts one to the next. Adjacent user messages belong
 together. Nothing here knows about tokens.
@@ -26,16 +27,26 @@ def legal_cuts(items: Sequence[Item]) -> tuple[int, ...]:
     """
     open_calls: dict[str, int] = {}
     cuts = [0]
+    led = False
     for index, item in enumerate(items):
+        led = item.leads or (led and item.kind is Kind.ASSISTANT)
         for call in item.calls:
             open_calls[call] = open_calls.get(call, 0) + 1
         if item.answers is not None and item.answers in open_calls:
             open_calls[item.answers] -= 1
             if not open_calls[item.answers]:
                 del open_calls[item.answers]
-        if not open_calls:
+        if not open_calls and not (led and _goes_on(items, index)):
             cuts.append(index + 1)
     return tuple(cuts)
+
+
+def _goes_on(items: Sequence[Item], index: int) -> bool:
+    """Whether the model output that was led to goes on behind an item."""
+    following = items[index + 1] if index + 1 < len(items) else None
+    if following is None or following.kind is not Kind.ASSISTANT:
+        return following is not None and items[index].leads
+    return items[index].leads or not following.leads
 
 
 def unanswered_call(items: Sequence[Item]) -> int | None:
@@ -44,14 +55,17 @@ def unanswered_call(items: Sequence[Item]) -> int | None:
     The last call group does not count: its results may still be on their way.
     """
     opened: dict[str, list[int]] = {}
-    last_group = -1
+    run = last_group = 0
     for index, item in enumerate(items):
+        if item.kind is not Kind.ASSISTANT or index == 0 or not items[index - 1].calls:
+            # Calls side by side are one group, whether they share an item or not.
+            run = index
         for call in item.calls:
             opened.setdefault(call, []).append(index)
-            last_group = index
+            last_group = run
         if item.answers is not None and opened.get(item.answers):
             opened[item.answers].pop()
-    waiting = [index for indexes in opened.values() for index in indexes if index != last_group]
+    waiting = [index for indexes in opened.values() for index in indexes if index < last_group]
     return min(waiting, default=None)
 
 

@@ -50,8 +50,19 @@ def pin(items: Sequence[Item], length: int, kept: Sequence[int], trigger: int) -
         int(PINNED_SYSTEM_SHARE * trigger),
     )
     opaque = [i for i in range(length) if items[i].kind is Kind.OPAQUE]
+    opaque += _leading_to(items, opaque)
     images = _image_groups(items, kept[-1] + 1, length, trigger) if kept else []
     return Cut(length, tuple(kept), tuple(front), tuple(sorted({*opaque, *images})))
+
+
+def _leading_to(items: Sequence[Item], indexes: Sequence[int]) -> list[int]:
+    """Return the reasoning that stands right before the items at `indexes`."""
+    found = []
+    for index in indexes:
+        while index and items[index - 1].leads:
+            index -= 1
+            found.append(index)
+    return found
 
 
 def _newest_within(indexes: Sequence[int], items: Sequence[Item], tokens: int) -> list[int]:
@@ -71,7 +82,8 @@ def _image_groups(items: Sequence[Item], start: int, end: int, trigger: int) -> 
     for index in range(start, end):
         if items[index].kind is Kind.INSTRUCTION:
             continue
-        if items[index].kind is Kind.ASSISTANT or not groups:
+        follows = index > start and items[index - 1].kind is Kind.ASSISTANT
+        if (items[index].kind is Kind.ASSISTANT and not follows) or not groups:
             groups.append([])
         groups[-1].append(index)
     chosen: list[int] = []
@@ -191,6 +203,8 @@ def _check_pairs(items: Sequence[Item], kept: set[int]) -> None:
             asked = opened[item.answers].pop()
             if (asked in kept) != (index in kept):
                 raise InvariantBroken("a call was separated from its result")
+        if item.leads and index + 1 < len(items) and (index in kept) != (index + 1 in kept):
+            raise InvariantBroken("reasoning was separated from what it produced")
 
 
 def _check_roles(transcript: Transcript, pieces: Sequence[Piece]) -> None:

@@ -141,6 +141,9 @@ def binary_tokens(binary: Binary) -> int:
     if binary.kind == "audio" and binary.size_bytes:
         rate = _AUDIO_BYTES_PER_SECOND.get(binary.media_type, _COMPRESSED_AUDIO_BYTES_PER_SECOND)
         return max(1, math.ceil(binary.size_bytes / rate * _AUDIO_TOKENS_PER_SECOND))
+    if binary.kind == "sealed":
+        # Encrypted text: about as many tokens as the text has, which is a little shorter.
+        return max(1, math.ceil(binary.size_bytes / CHARS_PER_TOKEN))
     return FILE_TOKENS
 
 

@@ -91,6 +91,8 @@ class Compactor:
             route = handling.route
             if inbound.bypass:
                 return Outcome(inbound.body, route)
+            if parsed.elsewhere:
+                return self._untouched(inbound.body, parsed, route)
             if not (inbound.force or inbound.shadow):
                 tokens = self._quiet(parsed, handling)
                 if tokens is not None:
@@ -142,6 +144,16 @@ class Compactor:
                 outcome, landed.detail, attempt.by_budget or decision.reason == "budget"
             )
         raise AssertionError("a decision must come after the last attempt")
+
+    def _untouched(self, body: bytes, parsed: ParsedRequest, route: Route) -> Outcome:
+        """Return the outcome of a request whose conversation the upstream keeps itself."""
+        tokens = parsed.transcript.catalogue.tokens + sum(
+            item.tokens for item in (*parsed.transcript.instructions, *parsed.transcript.items)
+        )
+        self._reporter.of(parsed.transcript.anchor).report(
+            COMPACTION_SKIPPED, "", reason="server_side_state", rule="", tokens=tokens
+        )
+        return Outcome(body, route)
 
     def _at_a_glance(self, inbound: Inbound, known: Match) -> Outcome | None:
         """Return the outcome of a request that fits whatever the little is that is new in it."""

@@ -279,6 +279,7 @@ class Dialect(ABC):
                     tuple(call.id for call in content.calls),
                     content.answers,
                     any(b.kind == "image" for b in content.binaries),
+                    content.leads,
                 )
             )
 
@@ -325,6 +326,10 @@ class Dialect(ABC):
         if raw in {b"null", b"[]"}:
             return Size()
         return self._annotators.text_size(raw.decode("utf-8", "replace"))
+
+    def text_size(self, raw: bytes) -> Size:
+        """Measure a member with text, for example instructions."""
+        return self._size_of_catalogue(raw)
 
     def read(self, item: Item) -> Content:
         """Decode an item again, for what is summarised, quoted or clipped."""

@@ -7,15 +7,11 @@ fields, call ids, reasoning, caching hints, the spelling of JSON arguments, the 
 into parts. Unknown fields count.
 """
 
-import binascii
-import hashlib
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.dialects import images
 from proxy.dialects.bodies import Message
+from proxy.dialects.canonical import arguments_form, content_form, extras_of
 from proxy.transcript import Binary, Call, Content, Kind
 
 _KINDS = {
@@ -28,25 +24,6 @@ _KINDS = {
 }
 _PLAIN = frozenset({"role", "content"})
 _PLAIN_ROLES = frozenset({"system", "developer", "user", "assistant"})
-_IGNORED = frozenset(
-    {
-        "annotations",
-        "logprobs",
-        "index",
-        "status",
-        "obfuscation",
-        "provider_specific_fields",
-        "cache_control",
-        "prompt_cache_breakpoint",
-        "phase",
-        "reasoning_content",
-        "reasoning",
-        "reasoning_details",
-        "thinking",
-    }
-)
-_TEXT_PARTS = (None, "", "text", "input_text", "output_text")
-_ITEM_ID_PREFIXES = ("msg_", "fc_", "rs_")
 _FUNCTION_CALL = "function:"
 
 
@@ -213,7 +190,7 @@ def canonical(message: Message, ordinal: int | None) -> bytes:
         return b"opaque" + codec.canonical(value)
     role = codec.as_text(value.get("role"))
     if value.keys() == _PLAIN and role in _PLAIN_ROLES and isinstance(value["content"], str):
-        plain = _canonical_content(value["content"])
+        plain = content_form(value["content"])
         return codec.dumps(["system" if role == "developer" else role, plain, [], None, {}])
     structure = {"role", "content"}
     calls: list[Json] = []
@@ -231,29 +208,12 @@ def canonical(message: Message, ordinal: int | None) -> bytes:
     return codec.canonical(
         [
             "system" if role == "developer" else role,
-            _canonical_content(value.get("content")),
+            content_form(value.get("content")),
             calls,
             answer,
-            _extras(value, structure),
+            extras_of(value, structure),
         ]
     )
-
-
-def _extras(members: Mapping[str, Json], known: AbstractSet[str]) -> JsonObject:
-    extras: JsonObject = {}
-    for key, value in members.items():
-        if key in known or key in _IGNORED or key.startswith("parsed"):
-            continue
-        if value is None or value in ("", []):
-            continue
-        if key == "id" and codec.as_text(value).startswith(_ITEM_ID_PREFIXES):
-            continue
-        if key == "type" and value == "message":
-            continue
-        if key == "audio" and isinstance(value, dict):
-            value = {k: v for k, v in value.items() if k not in {"data", "expires_at"}}
-        extras[key] = value
-    return extras
 
 
 def _canonical_call(entry: JsonObject) -> Json:
@@ -264,73 +224,12 @@ def _canonical_call(entry: JsonObject) -> Json:
     key = "input" if custom else "arguments"
     argument = body.get(key)
     if isinstance(argument, str) and not custom:
-        argument = _canonical_arguments(argument)
-    rest = _extras(entry, {"id", "type", holder})
+        argument = arguments_form(argument)
+    rest = extras_of(entry, {"id", "type", holder})
     return [
         entry.get("type") or "function",
         codec.as_text(body.get("name")),
         argument,
-        _extras(body, {"name", key}),
+        extras_of(body, {"name", key}),
         rest,
     ]
-
-
-def _canonical_arguments(text: str) -> Json:
-    try:
-        return [codec.loads(text)]
-    except codec.MalformedJson:
-        return text.strip()
-
-
-def _canonical_content(content: Json) -> Json:
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [content.strip()] if content.strip() else []
-    joined: list[Json] = []
-    text = ""
-    for part in codec.as_objects(content):
-        plain = part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)
-        if plain and not _extras(part, {"type", "text"}):
-            text += codec.as_text(part["text"])
-            continue
-        if text.strip():
-            joined.append(text.strip())
-        text = ""
-        joined.append(_canonical_part(part))
-    if text.strip():
-        joined.append(text.strip())
-    return joined
-
-
-def _canonical_part(part: JsonObject) -> Json:
-    kind = codec.as_text(part.get("type"))
-    inner = part.get(kind)
-    rest = _extras(part, {"type", kind})
-    if kind == "image_url":
-        url = codec.as_text(inner.get("url")) if isinstance(inner, dict) else codec.as_text(inner)
-        fields = inner if isinstance(inner, dict) else {}
-        more = _extras(fields, {"url", "detail"})
-        return ["image", _canonical_data(url), rest, more]
-    if isinstance(inner, dict):
-        hashed: JsonObject = {
-            key: _canonical_data(value) if isinstance(value, str) else value
-            for key, value in inner.items()
-            if value is not None and value not in ("", [])
-        }
-        return [part.get("type"), hashed, rest]
-    return [part.get("type"), inner, rest]
-
-
-def _canonical_data(text: str) -> Json:
-    split = images.split_data_url(text)
-    if split is None:
-        # Long bare base64 (audio, file data) is hashed to keep the canonical form small.
-        return text if len(text) < 1024 else ["sha256", hashlib.sha256(text.encode()).hexdigest()]
-    encoded = "".join(split[1].split())
-    try:
-        data = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4), strict_mode=True)
-    except ValueError:
-        # Not base64, for example an SVG as text: lenient decoding would skip what differs.
-        return ["text", hashlib.sha256(text.encode()).hexdigest()]
-    return ["data", hashlib.sha256(data).hexdigest()]

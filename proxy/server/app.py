@@ -17,6 +17,7 @@ from proxy.compactor.ports import Environment
 from proxy.dialects.bodies import Annotators
 from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
+from proxy.dialects.responses import Responses
 from proxy.errors import StoreError, StoreUnavailable
 from proxy.server.events import StoredEvents
 from proxy.server.gate import Gate
@@ -114,8 +115,9 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     )
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
     ratios = Ratios()
-    chat = ChatCompletions(
-        Annotators(measure.size_of, fingerprint.extend, measure.text_size),
+    annotators = Annotators(measure.size_of, fingerprint.extend, measure.text_size)
+    # The first digest keeps the dialects apart, so they share the memory.
+    memos = (
         PrefixMemo(settings.server.memo_bytes * 15 // 16),
         PrefixMemo(settings.server.memo_bytes // 16),
     )
@@ -134,7 +136,16 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         environment,
     )
     tasks = Tasks()
-    gateway = Gateway(gate, chat, client, compactor, memory, tenancy, ratios)
+    gateway = Gateway(
+        gate,
+        ChatCompletions(annotators, *memos),
+        Responses(annotators, *memos),
+        client,
+        compactor,
+        memory,
+        tenancy,
+        ratios,
+    )
     return Parts(store, client, events, memory, windows, compactor, tasks, gateway)
 
 

@@ -11,7 +11,9 @@ from multidict import CIMultiDict
 from proxy.compactor.compactor import Compactor
 from proxy.compactor.memory import SessionMemory
 from proxy.compactor.requests import Inbound, Outcome
+from proxy.dialects.bodies import Dialect
 from proxy.dialects.chat_completions import ChatCompletions
+from proxy.dialects.responses import Responses
 from proxy.errors import ContextBudgetExceeded, UpstreamError
 from proxy.server import error_responses, health
 from proxy.server.bodies import Body, read_body, stream_body
@@ -27,8 +29,9 @@ OWN_PAGES = "/_foldgate/"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _NO_HEADERS: Mapping[str, str] = {}
 _CHAT_PATH = "/chat/completions"
+_RESPONSES_PATH = "/responses"
 _SLASHES = re.compile("/{2,}")
-_MODEL_PATHS = (_CHAT_PATH, "/responses")
+_MODEL_PATHS = (_CHAT_PATH, _RESPONSES_PATH)
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Gateway:
         self,
         gate: Gate,
         chat: ChatCompletions,
+        responses: Responses,
         client: UpstreamClient,
         compactor: Compactor,
         memory: SessionMemory,
@@ -61,6 +65,7 @@ class Gateway:
         self.totals = Totals()
         self._idle = asyncio.Event()
         self._chat_dialect = chat
+        self._responses_dialect = responses
         self._client = client
         self._compactor = compactor
         self._memory = memory
@@ -94,7 +99,9 @@ class Gateway:
             self.totals.requests += 1
         try:
             if request.method == "POST" and path.endswith(_CHAT_PATH):
-                return await self._chat(request)
+                return await self._converse(request, self._chat_dialect)
+            if request.method == "POST" and path.endswith(_RESPONSES_PATH):
+                return await self._converse(request, self._responses_dialect)
             body = stream_body(request) if request.body_exists else None
             return await self._pass(request, body)
         except UpstreamError as error:
@@ -125,7 +132,7 @@ class Gateway:
         async with self._client.send(request.method, url, headers, body) as reply:
             return await relay(request, reply, extra)
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    async def _converse(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         gate = self.gate
         settings = gate.settings.server
         body = await read_body(request, settings.max_body_bytes)
@@ -137,9 +144,12 @@ class Gateway:
             return await self._pass(request, body.raw)
         headers = request_headers(request.headers)
         headers.popall("Content-Length", None)
-        early = EarlyStream(request, settings.keepalive_seconds)
+        failure = error_responses.chat_stream_error
+        if dialect is self._responses_dialect:
+            failure = error_responses.responses_stream_error
+        early = EarlyStream(request, settings.keepalive_seconds, failure)
         outcome = await self._compactor.handle(
-            self._inbound(request, gate, body.decoded, headers, early, bypass=bypassed)
+            self._inbound(request, dialect, body.decoded, headers, early, bypass=bypassed)
         )
         if outcome.route is None:
             return await self._pass(request, body.raw, self._reply_headers(outcome))
@@ -152,19 +162,20 @@ class Gateway:
     def _inbound(
         self,
         request: web.Request,
-        gate: Gate,
+        dialect: Dialect,
         body: bytes,
         headers: CIMultiDict[str],
         early: EarlyStream,
         *,
         bypass: bool,
     ) -> Inbound:
+        gate = self.gate
         settings = gate.settings.server
         asked = request.headers.get("x-foldgate-compact", "").lower()
         return Inbound(
-            self._chat_dialect,
+            dialect,
             body,
-            self._tenancy.origin(request.headers, request.remote, self._chat_dialect.name),
+            self._tenancy.origin(request.headers, request.remote, dialect.name),
             lambda model, output_field: gate.handling(
                 model, headers, output_field, _chat_target(request)
             ),

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from proxy import codec
 from proxy.codec import JsonObject
-from proxy.server.error_responses import envelope, stream_error
+from proxy.server.error_responses import envelope
 from proxy.upstream.headers import reply_headers
 
 WHOLE_REPLY_BYTES = 1024 * 1024
@@ -116,10 +116,19 @@ class EarlyStream:
     stream begins with comments, which every SDK passes over.
     """
 
-    def __init__(self, request: web.Request, seconds: float) -> None:
-        """Prepare for one request; `seconds` is the silence that a client is left in."""
+    def __init__(
+        self, request: web.Request, seconds: float, failure: Callable[[JsonObject], bytes]
+    ) -> None:
+        """Prepare for one request.
+
+        Args:
+            request: the request.
+            seconds: the silence that its client is left in.
+            failure: makes an error object into the events that end a stream of its API.
+        """
         self._request = request
         self._seconds = seconds
+        self._failure = failure
         self.response: web.StreamResponse | None = None
 
     async def __call__(self, work: Coroutine[None, None, _T], /) -> _T:
@@ -168,7 +177,7 @@ class EarlyStream:
         """End the stream with an error event."""
         response = self._begun()
         with suppress(ConnectionError):
-            await response.write(stream_error(error))
+            await response.write(self._failure(error))
         await end(response)
         return response
 

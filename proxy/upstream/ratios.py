@@ -18,14 +18,15 @@ MARGIN = 1.03
 MAX_MODELS = 1024
 _WEIGHT = 0.4
 
-_PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
+_PROMPT_TOKENS = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,9})')
 _TIMINGS = re.compile(rb'"cache_n"\s*:\s*(\d{1,9})\s*,\s*"prompt_n"\s*:\s*(\d{1,9})')
 
 
 def reported_tokens(tail: bytes) -> int | None:
     """Return the prompt tokens that the end of a reply reports, or None.
 
-    Understood are `usage.prompt_tokens` and, for streams without usage, llama.cpp's `timings`.
+    Understood are `usage.prompt_tokens`, `usage.input_tokens` (Responses) and, for streams without
+    usage, llama.cpp's `timings`.
     """
     found = _PROMPT_TOKENS.findall(tail)
     if found:

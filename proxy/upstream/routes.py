@@ -9,6 +9,8 @@ from proxy.transcript import Record
 
 _VERSION_SEGMENT = re.compile(r"^(?P<root>.*?)(?P<versioned>/v\d[^/]*(?:/.*)?)$")
 CHAT_TARGET = "/v1/chat/completions"
+RESPONSES_TARGET = "/v1/responses"
+_RESPONSES_PATH = "/responses"
 _API_NAMES = frozenset(
     {
         "chat",
@@ -82,4 +84,9 @@ class Route(Record, frozen=True):
     output_field: str = "max_tokens"
     """The field the client used for its output limit."""
     target: str = CHAT_TARGET
-    """Path and query of its chat endpoint, as a client writes them."""
+    """Path and query of the endpoint, as the client wrote them."""
+
+    @property
+    def speaks_responses(self) -> bool:
+        """Whether the endpoint is that of the Responses API."""
+        return self.target.partition("?")[0].endswith(_RESPONSES_PATH)

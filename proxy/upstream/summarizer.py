@@ -1,8 +1,8 @@
 """The summariser call: streamed, bounded, negotiated, cancelled with its caller.
 
-Only the content channel is read. Which structured-output form and which output-limit field an
-upstream takes is found out once and remembered per upstream and model; an error about one
-parameter drops that parameter only.
+Only the content channel is read. Which API, which structured-output form and which output-limit
+field an upstream takes is found out once and remembered per upstream and model; an error about
+one parameter drops that parameter only. The session's own API is tried first.
 """
 
 import asyncio
@@ -18,10 +18,17 @@ from proxy.dialects.sse import EventReader
 from proxy.errors import SummaryFailed, UpstreamConnectError, UpstreamError, UpstreamTimeout
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import summary_headers
-from proxy.upstream.routes import Route
+from proxy.upstream.routes import CHAT_TARGET, RESPONSES_TARGET, Route
 
 _MAX_TRIES = 4
-_STRUCTURE_WORDS = ("response_format", "json_schema", "json_object", "grammar", "structured")
+_STRUCTURE_WORDS = (
+    "response_format",
+    "text.format",
+    "json_schema",
+    "json_object",
+    "grammar",
+    "structured",
+)
 _UNKNOWN_WORDS = (
     "unsupported",
     "not support",
@@ -37,6 +44,8 @@ _LIMIT_WORDS = ("too large", "at most", "maximum", "range", "less than", "up to"
 
 _OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NEGOTIABLE = frozenset({400, 404, 415, 422, 500, 501})
+_NO_ENDPOINT = frozenset({404, 405, 501})
+_RESPONSES_LIMIT = "max_output_tokens"
 _MIN_CAP = 64
 _CAP_SHARE = 32
 """A number far below what was asked for is a count of something else."""
@@ -79,6 +88,10 @@ class _Form:
     structure: str = "json_schema"
     output_field: str = ""
     stream: bool = True
+    responses: bool = False
+    """Asked through the Responses API instead of Chat Completions."""
+    switched: bool = False
+    """Whether the other API turned out not to be there."""
     cap: int | None = None
     """Largest output limit that the upstream takes, when an error told one."""
 
@@ -90,7 +103,7 @@ class UpstreamSummarizer:
         """Take the client and the bounds."""
         self._client = client
         self._times = times
-        self._forms: OrderedDict[tuple[str, str], _Form] = OrderedDict()
+        self._forms: OrderedDict[tuple[str, str, bool], _Form] = OrderedDict()
 
     async def summarise(self, job: SummaryJob) -> SummaryText:
         """Return the summary's text.
@@ -99,8 +112,9 @@ class UpstreamSummarizer:
             SummaryFailed: with a reason word: unreachable, timeout, http_<status>, tool_call,
                 broken_stream, error_in_stream, malformed_reply.
         """
-        key = (job.route.base.url, job.route.model)
-        form = self._forms.get(key, _Form(output_field=job.route.output_field))
+        speaks = job.route.speaks_responses
+        key = (job.route.base.url, job.route.model, speaks)
+        form = self._forms.get(key, _Form(output_field=job.route.output_field, responses=speaks))
         for _ in range(_MAX_TRIES):
             try:
                 outcome = await self._call(job, form)
@@ -116,7 +130,7 @@ class UpstreamSummarizer:
             form = outcome
         raise SummaryFailed("http_400", "the upstream refused every form of the summariser call")
 
-    def _remember(self, key: tuple[str, str], form: _Form) -> None:
+    def _remember(self, key: tuple[str, str, bool], form: _Form) -> None:
         # Only what led to an answer is worth asking again.
         self._forms[key] = form
         self._forms.move_to_end(key)
@@ -124,7 +138,7 @@ class UpstreamSummarizer:
             self._forms.popitem(last=False)
 
     async def _call(self, job: SummaryJob, form: _Form) -> SummaryText | _Form:
-        url = job.route.base.resolve(job.route.target)
+        url = job.route.base.resolve(_target(job.route, form))
         headers = summary_headers(job.route.headers)
         body = codec.dumps(_body(job, form))
         loop = asyncio.get_running_loop()
@@ -149,7 +163,15 @@ class UpstreamSummarizer:
         return collected.result()
 
 
+def _target(route: Route, form: _Form) -> str:
+    if form.responses == route.speaks_responses:
+        return route.target
+    return RESPONSES_TARGET if form.responses else CHAT_TARGET
+
+
 def _body(job: SummaryJob, form: _Form) -> JsonObject:
+    if form.responses:
+        return _responses_body(job, form)
     body: JsonObject = {
         "model": job.route.model,
         "messages": [{"role": "user", "content": job.prompt}],
@@ -164,9 +186,28 @@ def _body(job: SummaryJob, form: _Form) -> JsonObject:
     return body
 
 
+def _responses_body(job: SummaryJob, form: _Form) -> JsonObject:
+    body: JsonObject = {
+        "model": job.route.model,
+        "input": [{"role": "user", "content": job.prompt}],
+        form.output_field: min(job.max_tokens, form.cap or job.max_tokens),
+        "stream": form.stream,
+        "store": False,
+    }
+    if form.structure == "json_schema":
+        named: Json = {"type": "json_schema", "name": "checkpoint", "schema": job.schema}
+        body["text"] = {"format": named}
+    elif form.structure == "json_object":
+        body["text"] = {"format": {"type": "json_object"}}
+    return body
+
+
 async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) -> _Form:
     text = (await reply.content.read(_MAX_ERROR_BYTES)).decode("utf-8", "replace").lower()
     asked = min(max_tokens, form.cap or max_tokens)
+    if reply.status in _NO_ENDPOINT and not form.switched:
+        limit = "max_tokens" if form.responses else _RESPONSES_LIMIT
+        return replace(form, responses=not form.responses, output_field=limit, switched=True)
     other = _other_form(text, form, asked, reply.status) if reply.status in _NEGOTIABLE else None
     if other is None:
         raise SummaryFailed(
@@ -179,8 +220,9 @@ def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None
     if form.structure and any(word in text for word in _STRUCTURE_WORDS):
         return replace(form, structure="json_object" if form.structure == "json_schema" else "")
     named = re.search(rf"\b{form.output_field}\b", text)
-    if named and any(word in text for word in _UNKNOWN_WORDS):
-        return replace(form, output_field=_OTHER_FIELD[form.output_field])
+    other = _OTHER_FIELD.get(form.output_field)
+    if named and other and any(word in text for word in _UNKNOWN_WORDS):
+        return replace(form, output_field=other)
     if named and any(word in text for word in _LIMIT_WORDS):
         # The message tells the limit and may tell what was asked; the error object its status.
         numbers = map(int, re.findall(r"\b\d{2,7}\b", text[named.end() :]))
@@ -198,10 +240,13 @@ def _whole(body: bytes) -> SummaryText:
         document = codec.loads(body)
     except codec.MalformedJson:
         raise SummaryFailed("malformed_reply", "the summariser's reply is not JSON") from None
-    if not isinstance(document, dict) or not codec.as_objects(document.get("choices")):
-        raise SummaryFailed("malformed_reply", "the summariser's reply is no completion")
     collected = _Collected()
-    collected.choice(document, "message")
+    if isinstance(document, dict) and document.get("object") == "response":
+        collected.response(document, with_text=True)
+    elif isinstance(document, dict) and codec.as_objects(document.get("choices")):
+        collected.choice(document, "message")
+    else:
+        raise SummaryFailed("malformed_reply", "the summariser's reply is no completion")
     return collected.result()
 
 
@@ -227,13 +272,37 @@ class _Collected:
                 event = codec.loads(data)
             except codec.MalformedJson:
                 raise SummaryFailed("malformed_reply", "the stream is not JSON") from None
-            if isinstance(event, dict) and event.get("error"):
+            if isinstance(event, dict) and _is_error(event):
                 if self._parts:
                     self._finish = "length"
                     return True
                 raise SummaryFailed("error_in_stream", "the summariser's stream held an error")
-            self.choice(event, "delta")
+            if isinstance(event, dict) and _type_of(event).startswith("response."):
+                if self._responses_event(event):
+                    return True
+            else:
+                self.choice(event, "delta")
         return False
+
+    def _responses_event(self, event: JsonObject) -> bool:
+        """Take an event of the Responses API; True when it is the last one."""
+        type_ = _type_of(event)
+        if type_ == "response.output_text.delta":
+            self._parts.append(codec.as_text(event.get("delta")))
+        elif type_ in {"response.completed", "response.incomplete"}:
+            self.response(event.get("response"), with_text=not self._parts)
+            return True
+        return False
+
+    def response(self, response: Json, *, with_text: bool) -> None:
+        """Take a whole response of the Responses API."""
+        members = response if isinstance(response, dict) else {}
+        for item in codec.as_objects(members.get("output")):
+            self._tool_call = self._tool_call or _type_of(item).endswith("_call")
+            if with_text and _type_of(item) == "message":
+                self._parts.append(_content(item.get("content")))
+        # llama.cpp says "completed" even of what its output limit cut off.
+        self._finish = "stop" if members.get("status") == "completed" else "length"
 
     def choice(self, document: Json, member: str) -> None:
         choices = document.get("choices") if isinstance(document, dict) else None
@@ -251,6 +320,14 @@ class _Collected:
             raise SummaryFailed("broken_stream", "the summariser's reply holds nothing")
         # A stream that ends without a finish reason was cut (llama.cpp and OpenAI always send one).
         return SummaryText(self.text, cut=self._finish not in {"stop", "tool_calls", "eos"})
+
+
+def _type_of(event: JsonObject) -> str:
+    return codec.as_text(event.get("type"))
+
+
+def _is_error(event: JsonObject) -> bool:
+    return bool(event.get("error")) or _type_of(event) in {"error", "response.failed"}
 
 
 def _content(content: Json) -> str:
