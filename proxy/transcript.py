@@ -85,12 +85,16 @@ class Content(Record, frozen=True):
     reasoning: str = ""
     extra: str = ""
     """Other text that costs tokens: names, unknown fields."""
+    notes: str = ""
+    """What was done on the server and is told in no text: searched, run, asked. Never clipped."""
     calls: tuple[Call, ...] = ()
     answers: str | None = None
     """Id of the call that this result answers."""
     binaries: tuple[Binary, ...] = ()
     leads: bool = False
     """Whether upstreams refuse it without the model output that follows it, and that without it."""
+    detached: bool = False
+    """Whether its calls may be answered much later, or never."""
 
     @property
     def text(self) -> str:
@@ -122,6 +126,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     has_image: bool = False
     leads: bool = False
     """Belongs to the model output that follows it: reasoning of the Responses API."""
+    detached: bool = False
+    """A cut may fall between its calls and their results; it is pinned until they are there."""
 
     def __repr__(self) -> str:
         """Show what it is and none of what it says."""

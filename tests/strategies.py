@@ -7,7 +7,7 @@ that are never answered, results without a call, unknown roles, users between gr
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from hypothesis import strategies as st
 
@@ -17,13 +17,13 @@ from proxy.compaction import checkpoint, clip, fingerprint, ledger, measure
 from proxy.compaction.checkpoint import Checkpoint, Sections
 from proxy.compaction.plan import Attempt, Compact, Decision, Question, State, Substitute, plan
 from proxy.compaction.policy import CompactionPolicy, Window
-from proxy.dialects.bodies import Annotators, ParsedRequest
+from proxy.dialects.bodies import Annotators, Dialect, ParsedRequest
 from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.transcript import Content, Item, Keep, Kind, Piece, Transcript
 from tests import builders
 
-DIALECT = ChatCompletions(
+DIALECT: Dialect = ChatCompletions(
     Annotators(measure.size_of, fingerprint.extend, measure.text_size), PrefixMemo(0)
 )
 ORIGIN = fingerprint.origin("tenant", "chat")
@@ -50,8 +50,8 @@ def to_transcript(
     return to_request(messages, tools).transcript
 
 
-def rewrite(request: ParsedRequest, pieces: Sequence[Piece]) -> bytes:
-    return DIALECT.rebuild(request, pieces, clip.clip_texts, clip.clip_arguments)
+def rewrite(request: ParsedRequest, pieces: Sequence[Piece], dialect: Dialect = DIALECT) -> bytes:
+    return dialect.rebuild(request, pieces, clip.clip_texts, clip.clip_arguments)
 
 
 def raw_messages(body: bytes) -> list[bytes]:
@@ -237,17 +237,22 @@ def windows() -> st.SearchStrategy[Window]:
     )
 
 
-def contents_of(items: Sequence[Item]) -> list[Content]:
-    return [DIALECT.read(item) for item in items]
+def contents_of(items: Sequence[Item], dialect: Dialect = DIALECT) -> list[Content]:
+    return [dialect.read(item) for item in items]
 
 
 def make_checkpoint(
-    request: ParsedRequest, compact: Compact, *, id: str = "cp1", body: Sections | str = SUMMARY
+    request: ParsedRequest,
+    compact: Compact,
+    *,
+    id: str = "cp1",
+    body: Sections | str = SUMMARY,
+    dialect: Dialect = DIALECT,
 ) -> Checkpoint:
     """The record that a compaction leaves, with a fixed summary in place of a model's."""
     items, cut = request.transcript.items, compact.cut
     replaced = cut.replaced()
-    book = ledger.build(contents_of(items[: cut.length]), replaced)
+    book = ledger.build(contents_of(items[: cut.length], dialect), replaced)
     quoted, omitted = ledger.render(book, compact.limits.ledger)
     rendered, _ = checkpoint.render(
         nonce=id,
@@ -311,12 +316,13 @@ def ask(
     *,
     force: bool = False,
     attempt: Attempt | None = None,
+    dialect: Dialect = DIALECT,
 ) -> Question:
     return Question(
         request.transcript,
         policy or CompactionPolicy(),
         window or Window(),
-        DIALECT.read,
+        dialect.read,
         force=force,
         attempt=attempt or Attempt(),
     )
@@ -327,10 +333,12 @@ def run(
     question: Question,
     state: State | None = None,
     *,
-    compact_with: Callable[[ParsedRequest, Compact], Checkpoint] = make_checkpoint,
+    compact_with: Callable[[ParsedRequest, Compact], Checkpoint] | None = None,
+    dialect: Dialect = DIALECT,
 ) -> Run:
     """Plan, compact when told so, plan again; at most two compactions, like the shell."""
     state = state or State()
+    compact_with = compact_with or partial(make_checkpoint, dialect=dialect)
     decisions = [plan(question, state)]
     while isinstance(decisions[-1], Compact) and len(decisions) < 3:
         by_budget = decisions[-1].reason == "budget"
@@ -339,7 +347,7 @@ def run(
         decisions.append(plan(question, state))
     final, body = decisions[-1], b""
     if isinstance(final, Substitute):
-        body = rewrite(request, final.pieces)
+        body = rewrite(request, final.pieces, dialect)
         state = replace(state, clips=final.clips)
     return Run(request, question, tuple(decisions), state, body)
 

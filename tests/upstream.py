@@ -13,51 +13,25 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from proxy.codec import Json, JsonObject, as_objects, dumps, loads
+from tests import upstream_responses as responses
+from tests.upstream_replies import ChatAnswer
+from tests.upstream_replies import Reply as Reply
+from tests.upstream_responses import RESPONSES_PATH
 from tests.upstream_rules import (
     VIOLATIONS,
     Rejection,
     Rules,
     check,
     decompress,
-    measured,
     openai,
     plausible_checkpoint,
-    prompt_tokens,
 )
 
 PURPOSE_HEADER = "x-foldgate-purpose"
 CHAT_PATH = "/v1/chat/completions"
+CHAT, RESPONSES = "chat", "responses"
+BOTH = frozenset({CHAT, RESPONSES})
 _BODY_LIMIT = 512 * 1024 * 1024
-
-
-@dataclass(kw_only=True)
-class Reply:
-    """How one chat request is answered; the first of drop, hang, chunks, raw_body that is set."""
-
-    text: str = "ok"
-    tool_calls: Sequence[tuple[str, str, str]] = ()
-    """(id, name, arguments) of each call."""
-    status: int = 200
-    """With another status and no `raw_body`, `text` is the message of an OpenAI error."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    raw_body: bytes | None = None
-    chunks: Sequence[bytes] | None = None
-    """Body pieces written one by one as they are."""
-    delay: float = 0.0
-    """Seconds before the headers."""
-    gate: asyncio.Event | None = None
-    """Waited for after the first half of a streamed body (never set: hangs mid-stream)."""
-    hang: bool = False
-    """Never answer; wait until the client leaves."""
-    drop: bool = False
-    """Break the connection before any byte of the answer."""
-    cut: bool = False
-    """Break the connection after the first half of the body."""
-    finish_reason: str | None = None
-
-    @property
-    def finish(self) -> str:
-        return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
 
 @dataclass(slots=True)
@@ -81,6 +55,7 @@ class Recorded:
     body: bytes = field(repr=False)
     outcome: Outcome = field(default_factory=Outcome)
     chat_path: str = CHAT_PATH
+    responses_path: str = RESPONSES_PATH
 
     @property
     def path(self) -> str:
@@ -99,15 +74,24 @@ class Recorded:
 
     @property
     def messages(self) -> Sequence[JsonObject]:
-        return as_objects(self.json.get("messages"))
+        """The messages, or the items of a Responses request."""
+        body = self.json
+        return as_objects(body.get("messages")) or responses.input_items(body)
 
     @property
     def is_chat(self) -> bool:
         return self.method == "POST" and self.path == self.chat_path
 
     @property
+    def api(self) -> str:
+        """The API of a request to a model; else empty."""
+        if self.method == "POST" and self.path == self.responses_path:
+            return RESPONSES
+        return CHAT if self.is_chat else ""
+
+    @property
     def is_summary(self) -> bool:
-        return self.is_chat and self.headers.get(PURPOSE_HEADER) == "compaction"
+        return bool(self.api) and self.headers.get(PURPOSE_HEADER) == "compaction"
 
     @property
     def disconnected(self) -> bool:
@@ -123,6 +107,13 @@ class ScriptedUpstream(Rules):
     key: str | None = None
     chat_path: str = CHAT_PATH
     """Where it takes chat requests; nowhere else."""
+    responses_path: str = RESPONSES_PATH
+    apis: frozenset[str] = BOTH
+    """What it speaks; the other API is answered with 404."""
+    summary_apis: frozenset[str] | None = None
+    """What it speaks to the summariser, when that is not the same."""
+    overflow_in_stream: bool = True
+    """As OpenAI, tell a Responses stream of an overflow within it; else with a plain 400."""
     reply: Callable[[Recorded], Reply] | None = None
     """Makes the reply to a main request when `replies` is empty."""
     summary_text: str | Callable[[Recorded], str] | None = None
@@ -133,7 +124,8 @@ class ScriptedUpstream(Rules):
     summary_replies: deque[Reply] = field(default_factory=deque)
     requests: list[Recorded] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    """Every refusal of a chat request, whatever the rule."""
+    """Every refusal of a request to a model, whatever the rule."""
+    stored: responses.Stored = field(default_factory=responses.Stored)
     url: str = ""
 
     _runner: web.AppRunner | None = None
@@ -147,7 +139,8 @@ class ScriptedUpstream(Rules):
 
     @property
     def main(self) -> list[Recorded]:
-        return [r for r in self.requests if r.is_chat and not r.is_summary]
+        """The requests to the model itself, of both APIs."""
+        return [r for r in self.requests if r.api and not r.is_summary]
 
     @property
     def summaries(self) -> list[Recorded]:
@@ -155,7 +148,7 @@ class ScriptedUpstream(Rules):
 
     @property
     def violations(self) -> list[str]:
-        """Refusals by the pairing, alternation, system, first-user and window rules."""
+        """Refusals by the rules of a conversation's structure, and by the window."""
         return [str(r) for r in self.rejections if r.rule in VIOLATIONS]
 
     async def __aenter__(self) -> Self:
@@ -204,6 +197,7 @@ class ScriptedUpstream(Rules):
             CIMultiDictProxy(CIMultiDict(request.headers)),
             await request.read(),
             chat_path=self.chat_path,
+            responses_path=self.responses_path,
         )
         self.requests.append(record)
         self._notify()
@@ -227,8 +221,14 @@ class ScriptedUpstream(Rules):
                 "key", "Incorrect API key provided.", code="invalid_api_key", status=401
             )
             return await _send(request, record, refusal.status, refusal.body)
-        if record.is_chat:
-            return await self._chat(request, record)
+        apis = self.summary_apis if record.is_summary else None
+        if record.api in (self.apis if apis is None else apis):
+            return await self._converse(request, record)
+        if record.path.startswith(self.responses_path + "/") and RESPONSES in self.apis:
+            status, page = self.stored.page(
+                record.method, record.path.removeprefix(self.responses_path + "/"), record.body
+            )
+            return await _send(request, record, status, page)
         if record.method == "GET" and record.path == "/v1/models":
             return await _send(request, record, 200, self._models())
         if record.path.startswith("/echo/"):
@@ -243,14 +243,24 @@ class ScriptedUpstream(Rules):
             card["meta"] = {"n_ctx": self.window, "n_ctx_train": 131072}
         return dumps({"object": "list", "data": [card]})
 
-    async def _chat(self, request: web.Request, record: Recorded) -> web.StreamResponse:
+    def _refusals(self, record: Recorded) -> list[Rejection]:
         try:
-            refusals = check(record.decoded, self)
+            if record.api == RESPONSES:
+                return responses.check(record.decoded, self, self.stored)
+            return check(record.decoded, self)
         except ValueError as error:
-            refusals = [openai("json", str(error))]
+            return [openai("json", str(error))]
+
+    async def _converse(self, request: web.Request, record: Recorded) -> web.StreamResponse:
+        refusals = self._refusals(record)
         if refusals:
             self.rejections += refusals
-            return await _send(request, record, refusals[0].status, refusals[0].body)
+            first = refusals[0]
+            streams = record.api == RESPONSES and self.overflow_in_stream
+            if streams and first.rule == "window" and record.json.get("stream") is True:
+                chunks = responses.failure(record.json, first.error)
+                return await self._answer(request, record, Reply(chunks=chunks))
+            return await _send(request, record, first.status, first.body)
         reply = self._summary_reply(record) if record.is_summary else self._main_reply(record)
         await asyncio.sleep(reply.delay)
         if reply.hang:
@@ -269,9 +279,16 @@ class ScriptedUpstream(Rules):
         if self.summary_replies:
             return self.summary_replies.popleft()
         if self.summary_text is None:
-            return Reply(text=plausible_checkpoint(record.messages))
+            return Reply(text=plausible_checkpoint(responses.as_messages(record.messages)))
         text = self.summary_text
         return Reply(text=text if isinstance(text, str) else text(record))
+
+    def _spelled(self, record: Recorded, reply: Reply) -> "ChatAnswer | responses.ResponsesAnswer":
+        body = record.json
+        if record.api == RESPONSES:
+            number = self.stored.next_number()
+            return responses.ResponsesAnswer(number, self.model, body, reply, self.stored)
+        return ChatAnswer(self._served, self.model, self.timings, body, reply)
 
     async def _answer(
         self, request: web.Request, record: Recorded, reply: Reply
@@ -283,9 +300,11 @@ class ScriptedUpstream(Rules):
         streamed = body.get("stream") is True and reply.raw_body is None
         if reply.chunks is None and not streamed:
             data = reply.raw_body
-            data = dumps(self._completion(body, reply)) if data is None else data
+            data = dumps(self._spelled(record, reply).whole()) if data is None else data
             return await _send(request, record, reply.status, data, reply.headers, cut=reply.cut)
-        chunks = self._events(body, reply) if reply.chunks is None else list(reply.chunks)
+        chunks = reply.chunks
+        if chunks is None:
+            chunks = self._spelled(record, reply).events()
         kind = "text/event-stream" if streamed else "application/json"
         response = _response(reply.status, kind, reply.headers)
         await response.prepare(request)
@@ -302,67 +321,6 @@ class ScriptedUpstream(Rules):
             await response.write(chunk)
         await response.write_eof()
         return response
-
-    def _head(self, kind: str) -> JsonObject:
-        return {
-            "id": f"chatcmpl-{self._served}",
-            "object": kind,
-            "created": 1795000000 + self._served,
-            "model": self.model,
-            "system_fingerprint": "fp_scripted",
-        }
-
-    def _usage(self, body: JsonObject, reply: Reply) -> tuple[JsonObject, JsonObject]:
-        made = len(reply.text) + sum(len(name) + len(args) for _, name, args in reply.tool_calls)
-        usage, timings = measured(prompt_tokens(body), max(1, made // 4))
-        return usage, {"timings": timings} if self.timings else {}
-
-    def _completion(self, body: JsonObject, reply: Reply) -> JsonObject:
-        usage, timings = self._usage(body, reply)
-        message: JsonObject = {"role": "assistant", "content": reply.text}
-        if reply.tool_calls:
-            message["content"] = reply.text or None
-            message["tool_calls"] = [_call(*call) for call in reply.tool_calls]
-        choice: JsonObject = {"index": 0, "message": message, "finish_reason": reply.finish}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage, **timings}
-
-    def _events(self, body: JsonObject, reply: Reply) -> list[bytes]:
-        usage, timings = self._usage(body, reply)
-        options = body.get("stream_options")
-        with_usage = isinstance(options, dict) and options.get("include_usage") is True
-        head = self._head("chat.completion.chunk")
-
-        def chunk(choices: list[Json], extra: JsonObject) -> bytes:
-            return b"data: " + dumps({**head, "choices": choices, **extra}) + b"\n\n"
-
-        def delta(content: JsonObject, finish: str | None = None) -> bytes:
-            extra: JsonObject = {"usage": None} if with_usage else {}
-            if finish is not None and not with_usage:
-                extra = timings
-            return chunk([{"index": 0, "delta": content, "finish_reason": finish}], extra)
-
-        step = max(1, -(-len(reply.text) // 4))
-        events = [delta({"role": "assistant", "content": None})]
-        for start in range(0, len(reply.text), step):
-            events.append(delta({"content": reply.text[start : start + step]}))
-        for index, (call_id, name, arguments) in enumerate(reply.tool_calls):
-            opening: JsonObject = {"index": index, **_call(call_id, name, "")}
-            events.append(delta({"tool_calls": [opening]}))
-            for piece in (arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]):
-                fragment: JsonObject = {"index": index, "function": {"arguments": piece}}
-                events.append(delta({"tool_calls": [fragment]}))
-        events.append(delta({}, reply.finish))
-        if with_usage:
-            events.append(chunk([], {"usage": usage, **timings}))
-        return [*events, b"data: [DONE]\n\n"]
-
-
-def _call(call_id: str, name: str, arguments: str) -> JsonObject:
-    return {
-        "id": call_id,
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
 
 
 def _echo(request: web.Request, record: Recorded) -> bytes:

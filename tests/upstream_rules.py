@@ -11,7 +11,9 @@ import zstandard
 
 from proxy.codec import Json, JsonObject, MalformedJson, as_objects, as_text, dumps, loads
 
-VIOLATIONS = frozenset({"pairing", "one_system", "alternate", "first_user", "window"})
+VIOLATIONS = frozenset(
+    {"pairing", "one_system", "alternate", "first_user", "window", "item", "ids", "reasoning"}
+)
 """The rules whose rejections count as violations of the conversation's structure."""
 
 INSTRUCTION_ROLES = frozenset({"system", "developer"})

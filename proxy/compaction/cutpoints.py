@@ -2,18 +2,22 @@
 
 A cut at `i` replaces `items[:i]` and keeps `items[i:]`. A cut is legal when no call is open at
 `i`: upstream APIs reject a result without its call and a call without its result. A call that
-is never answered stays open to the end, so nothing after it is a legal cut. Results that the
-client sent without a call are the client's own: they bind nothing. Reasoning that leads goes with
-the model output that follows it without a break.
+is never answered stays open to the end, so nothing after it is a legal cut; only detached calls
+bind nothing, since they are pinned for as long as they are open. Results that the client sent
+without a call are the client's own: they bind nothing. Reasoning goes with the model output that
+follows it without a break.
 
 A turn runs from a user message that starts one to the next. Adjacent user messages belong
 together. Nothing here knows about tokens.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.transcript import Item, Kind
+
+_MAY_BE_LED = frozenset({Kind.ASSISTANT, Kind.OPAQUE})
 
 
 def legal_cuts(items: Sequence[Item]) -> tuple[int, ...]:
@@ -27,42 +31,80 @@ def legal_cuts(items: Sequence[Item]) -> tuple[int, ...]:
     """
     open_calls: dict[str, int] = {}
     cuts = [0]
-    led = False
+    runs = led_runs(items)
     for index, item in enumerate(items):
-        led = item.leads or (led and item.kind is Kind.ASSISTANT)
-        for call in item.calls:
+        for call in () if item.detached else item.calls:
             open_calls[call] = open_calls.get(call, 0) + 1
         if item.answers is not None and item.answers in open_calls:
             open_calls[item.answers] -= 1
             if not open_calls[item.answers]:
                 del open_calls[item.answers]
-        if not open_calls and not (led and _goes_on(items, index)):
+        if not open_calls and not goes_on(runs, index):
             cuts.append(index + 1)
     return tuple(cuts)
 
 
-def _goes_on(items: Sequence[Item], index: int) -> bool:
-    """Whether the model output that was led to goes on behind an item."""
-    following = items[index + 1] if index + 1 < len(items) else None
-    if following is None or following.kind is not Kind.ASSISTANT:
-        return following is not None and items[index].leads
-    return items[index].leads or not following.leads
+def led_runs(items: Sequence[Item]) -> list[int | None]:
+    """Return for each item where the run of model output that it belongs to begins.
+
+    A run begins with reasoning and ends before the next reasoning, or before what is not the
+    model's. None for items that no reasoning led to. Items we cannot interpret may be the
+    model's, so they do not end a run.
+    """
+    runs: list[int | None] = []
+    start: int | None = None
+    for index, item in enumerate(items):
+        if item.leads:
+            start = index if index == 0 or not items[index - 1].leads else start
+        elif item.kind not in _MAY_BE_LED:
+            start = None
+        runs.append(start)
+    return runs
+
+
+def goes_on(runs: Sequence[int | None], index: int) -> bool:
+    """Tell whether the run of the item at `index` goes on behind it."""
+    return index + 1 < len(runs) and runs[index] is not None and runs[index] == runs[index + 1]
+
+
+def answered_calls(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """Return the indexes of each call and its result; an id that is used again is a new call."""
+    opened: dict[str, list[int]] = {}
+    pairs = []
+    for index, item in enumerate(items):
+        if item.answers is not None and opened.get(item.answers):
+            pairs.append((opened[item.answers].pop(), index))
+        for call in item.calls:
+            opened.setdefault(call, []).append(index)
+    return pairs
+
+
+def open_detached(items: Sequence[Item]) -> list[int]:
+    """Return the indexes of items with detached calls that have no result, ascending."""
+    calling = [index for index, item in enumerate(items) if item.detached]
+    if not calling:
+        return []
+    answered = Counter(asked for asked, _ in answered_calls(items))
+    return [index for index in calling if answered[index] < len(items[index].calls)]
 
 
 def unanswered_call(items: Sequence[Item]) -> int | None:
     """Return the index of the first item with a call that has no result, or None.
 
-    The last call group does not count: its results may still be on their way.
+    The last call group does not count: its results may still be on their way. Nor do detached
+    calls.
     """
     opened: dict[str, list[int]] = {}
     run = last_group = 0
     for index, item in enumerate(items):
-        if item.kind is not Kind.ASSISTANT or index == 0 or not items[index - 1].calls:
+        before = items[index - 1] if index else None
+        if item.kind is not Kind.ASSISTANT or before is None or not (before.calls or before.leads):
             # Calls side by side are one group, whether they share an item or not.
             run = index
         for call in item.calls:
-            opened.setdefault(call, []).append(index)
             last_group = run
+            if not item.detached:
+                opened.setdefault(call, []).append(index)
         if item.answers is not None and opened.get(item.answers):
             opened[item.answers].pop()
     waiting = [index for indexes in opened.values() for index in indexes if index < last_group]

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from proxy.compaction import cutpoints
 from proxy.compaction.measure import MESSAGE_OVERHEAD_TOKENS
 from proxy.errors import InvariantBroken
 from proxy.transcript import Caps, Carry, Item, Keep, Kind, Piece, Size, Transcript
@@ -29,7 +30,7 @@ class Cut:
     front: tuple[int, ...] = ()
     """Pinned system and developer items."""
     pinned: tuple[int, ...] = ()
-    """Other pinned items."""
+    """Other pinned items, and what upstreams refuse them without."""
 
     def replaced(self) -> tuple[int, ...]:
         """Return the indexes of the items that the checkpoint stands for."""
@@ -49,20 +50,32 @@ def pin(items: Sequence[Item], length: int, kept: Sequence[int], trigger: int) -
         items,
         int(PINNED_SYSTEM_SHARE * trigger),
     )
-    opaque = [i for i in range(length) if items[i].kind is Kind.OPAQUE]
-    opaque += _leading_to(items, opaque)
-    images = _image_groups(items, kept[-1] + 1, length, trigger) if kept else []
-    return Cut(length, tuple(kept), tuple(front), tuple(sorted({*opaque, *images})))
+    stay = [i for i in range(length) if items[i].kind is Kind.OPAQUE]
+    stay += cutpoints.open_detached(items[:length])
+    stay += _image_groups(items, kept[-1] + 1, length, trigger) if kept else []
+    return Cut(length, tuple(kept), tuple(front), tuple(sorted(_bound(items[:length], stay))))
 
 
-def _leading_to(items: Sequence[Item], indexes: Sequence[int]) -> list[int]:
-    """Return the reasoning that stands right before the items at `indexes`."""
-    found = []
-    for index in indexes:
-        while index and items[index - 1].leads:
-            index -= 1
-            found.append(index)
-    return found
+def _bound(items: Sequence[Item], indexes: Sequence[int]) -> set[int]:
+    """Return `indexes` and all that cannot be left out when these stay."""
+    stay = set(indexes)
+    if not stay:
+        return stay
+    runs = cutpoints.led_runs(items)
+    partners: dict[int, list[int]] = {}
+    for asked, answer in cutpoints.answered_calls(items):
+        partners.setdefault(asked, []).append(answer)
+        partners.setdefault(answer, []).append(asked)
+    todo = list(stay)
+    while todo:
+        index = todo.pop()
+        start = runs[index]
+        bound = [*partners.get(index, ()), *range(index if start is None else start, index)]
+        if items[index].leads and cutpoints.goes_on(runs, index):
+            bound.append(index + 1)
+        todo += (new := [other for other in bound if other not in stay])
+        stay.update(new)
+    return stay
 
 
 def _newest_within(indexes: Sequence[int], items: Sequence[Item], tokens: int) -> list[int]:
@@ -112,25 +125,32 @@ def arrange(
         return Keep(items[index], index, caps.get(index, Caps()))
 
     rest = list(range(cut.length, len(items)))
-    pinned = [keep(i) for i in cut.pinned]
+    early = _said_before_users(items, cut)
+    pinned = [i for i in cut.pinned if i not in early]
     next_is_user = items[rest[0]].kind is Kind.USER
-    if not cut.kept:
-        onto: list[int] = [rest.pop(0)] if next_is_user else []
-        after: tuple[int, ...] = ()
+    onto: list[int] = []
+    after = list(cut.kept)
+    if early:
+        # The record stands in front of what was said earlier than the first kept user message.
+        after = [*early, *after]
+    elif not after:
+        onto = [rest.pop(0)] if next_is_user else []
     elif next_is_user and not pinned:
         # A branch goes on with a user message right after the cut: the two become one, or we
         # would have made two user messages neighbours.
-        onto, after = [*cut.kept, rest.pop(0)], ()
+        onto, after = [*after, rest.pop(0)], []
     else:
-        onto, after = [cut.kept[0]], cut.kept[1:]
+        onto, after = after[:1], after[1:]
     carrier = Carry(text, tuple(keep(i) for i in onto))
-    return (
-        *(keep(i) for i in cut.front),
-        carrier,
-        *(keep(i) for i in after),
-        *pinned,
-        *(keep(i) for i in rest),
-    )
+    stay = [*after, *pinned, *rest]
+    return (*(keep(i) for i in cut.front), carrier, *(keep(i) for i in stay))
+
+
+def _said_before_users(items: Sequence[Item], cut: Cut) -> list[int]:
+    """Return the pins that stand before the first kept user message, if any of them was said."""
+    first = cut.kept[0] if cut.kept else cut.length
+    early = [index for index in cut.pinned if index < first]
+    return early if any(items[index].kind in _CONVERSATION for index in early) else []
 
 
 def whole(items: Sequence[Item], caps: Mapping[int, Caps] = NO_CAPS) -> tuple[Piece, ...]:
@@ -195,15 +215,18 @@ def _check_order(kept: Sequence[Keep]) -> None:
 
 
 def _check_pairs(items: Sequence[Item], kept: set[int]) -> None:
-    opened: dict[str, list[int]] = {}
-    for index, item in enumerate(items):
-        for call in item.calls:
-            opened.setdefault(call, []).append(index)
-        if item.answers is not None and opened.get(item.answers):
-            asked = opened[item.answers].pop()
-            if (asked in kept) != (index in kept):
-                raise InvariantBroken("a call was separated from its result")
-        if item.leads and index + 1 < len(items) and (index in kept) != (index + 1 in kept):
+    for asked, answer in cutpoints.answered_calls(items):
+        if (asked in kept) != (answer in kept):
+            raise InvariantBroken("a call was separated from its result")
+    if not any(item.leads for item in items):
+        return
+    runs = cutpoints.led_runs(items)
+    for index in range(len(items)):
+        if not cutpoints.goes_on(runs, index):
+            continue
+        # What was led to needs all before it; reasoning also needs what comes right after it.
+        here, next_ = index in kept, index + 1 in kept
+        if (next_ and not here) or (here and not next_ and items[index].leads):
             raise InvariantBroken("reasoning was separated from what it produced")
 
 

@@ -153,7 +153,7 @@ def size_of(content: Content) -> Size:
     for text in content.texts:
         chars += len(text)
         tokens += text_tokens(text)
-    for text in (content.reasoning, content.extra):
+    for text in (content.reasoning, content.extra, content.notes):
         if text:
             chars += len(text)
             tokens += text_tokens(text)

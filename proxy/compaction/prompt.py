@@ -81,8 +81,10 @@ def passages(contents: Sequence[Content], indexes: Sequence[int]) -> list[Passag
 
 
 def _passage(position: int, content: Content, names: dict[str, str]) -> Passage:
-    lines = [content.text, *map(describe_binary, content.binaries)]
-    lines += [f"calls {call.name} with {call.arguments}" for call in content.calls]
+    shown = [b for b in content.binaries if b.kind != "sealed"]
+    lines = [content.text, content.notes, *map(describe_binary, shown)]
+    named = [call for call in content.calls if call.name or call.arguments]
+    lines += [f"calls {call.name} with {call.arguments}" for call in named]
     who = content.role
     if content.kind is Kind.RESULT:
         who = f"result of {names.get(content.answers or '', 'a tool')}"

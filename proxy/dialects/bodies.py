@@ -4,7 +4,6 @@ What was parsed before is taken from the memo. A body that is not the shape of i
 None: it is the upstream's to judge. What the elements of its list are, only the dialects know.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import ClassVar
 
 from proxy import codec
 from proxy.codec import Json
+from proxy.dialects import slices
 from proxy.dialects.memo import LARGE_BODY_BYTES, MIN_BODY_BYTES, Match, PrefixMemo
 from proxy.transcript import (
     Content,
@@ -22,6 +22,7 @@ from proxy.transcript import (
     Record,
     Size,
     Transcript,
+    total,
 )
 
 _PLACEHOLDER = b"0"
@@ -29,11 +30,7 @@ _PLACEHOLDER = b"0"
 # that does not hold the spelling has no such member of its own.
 _CONTINUED = b"\\u0000\\u0000\\u0000\\u0000"
 _CONTINUED_KEY = "\0" * 4
-_MEMBER_LEAD = re.compile(rb'\s*[{,]\s*"(?:[^"\\]|\\.)*"\s*:\s*')
 _MAX_DIGITS = 12
-MAX_CACHED_BYTES = 128 * 1024
-"""Longer heads and catalogues are looked at anew each time, so that caches stay small."""
-
 GLANCE_BYTES = 1024
 """A request with at most this much new in it need not be read when it plainly fits."""
 
@@ -127,6 +124,10 @@ class Dialect(ABC):
     ) -> bytes:
         """Return the raw JSON of one element of a rewritten list."""
 
+    def answered(self, message: Message, items: Sequence[Item]) -> str | None:
+        """Return the id under which a result's call stands among the items before it."""
+        return message.content.answers
+
     def elements(self, raw: bytes) -> list[bytes] | None:
         """Return the elements of the list as a body has it; None when it is none."""
         return codec.split_array(raw) if raw[:1] == b"[" else None
@@ -151,6 +152,7 @@ class Dialect(ABC):
         self._memo = memo
         self._small_memo = small_memo or memo
         self._catalogue_size = lru_cache(maxsize=64)(self._measure_catalogue)
+        self._text_size = lru_cache(maxsize=64)(self._measure_text)
 
     def recall(self, body: bytes, origin: bytes) -> Match | None:
         """Return how far a body is known.
@@ -172,11 +174,11 @@ class Dialect(ABC):
         node, rest = known.node, len(body) - known.end
         if rest > GLANCE_BYTES or not node.anchor:
             return None
-        model = _head_model(known.head)
+        model = slices.head_model(known.head)
         tail = body[known.end :]
         if model is None or any(mark in tail for mark in _NOT_AT_A_GLANCE):
             return None
-        before = self._head_catalogue(known.head)
+        before = self._outside(known.head)
         # No text has more tokens than bytes; each message adds a little, and each object might be
         # a part that is not text.
         parts = MAX_PART_TOKENS * tail.count(b"{")
@@ -189,12 +191,16 @@ class Dialect(ABC):
             before.tokens + node.tokens + rest // 4,
         )
 
-    def _head_catalogue(self, head: bytes) -> Size:
-        # Some clients put the tools in front of the messages.
+    def _outside(self, head: bytes) -> Size:
+        # Some clients put tools and instructions in front of the list.
+        fields = slices.head_fields(head)
+        return self._catalogue(fields) + total(self.instructions(fields))
+
+    def _catalogue(self, fields: dict[str, bytes]) -> Size:
         size = Size()
-        for name, raw in _head_members(head):
-            if name in self.catalogue_fields:
-                size += self._size_of_catalogue(raw)
+        for name in self.catalogue_fields:
+            if name in fields:
+                size += self._size_of_catalogue(fields[name])
         return size
 
     def parse(self, body: bytes, origin: bytes, known: Match | None = None) -> ParsedRequest | None:
@@ -233,7 +239,7 @@ class Dialect(ABC):
         items = list(known.items)
         self._read_items(raws[1:], items, origin)
         self._memo_for(body).remember(origin, known.head, known, items[len(known.items) :])
-        head = {**_head_fields(known.head), self.member: messages}
+        head = {**slices.head_fields(known.head), self.member: messages}
         return self._request(head | fields, items)
 
     def _parse_whole(self, body: bytes, origin: bytes) -> ParsedRequest | None:
@@ -241,11 +247,11 @@ class Dialect(ABC):
         try:
             fields = codec.split_object(body)
         except codec.MalformedJson:
-            fields = _original_members(body)
+            fields = slices.original_members(body)
             mended = True
         messages = fields.get(self.member, b"")
         if mended and messages[:1] == b"[":
-            raws: list[bytes] | None = _original_elements(messages)
+            raws: list[bytes] | None = slices.original_elements(messages)
         else:
             raws = self.elements(messages)
         if raws is None:
@@ -253,7 +259,7 @@ class Dialect(ABC):
         items: list[Item] = []
         self._read_items(raws, items, origin)
         if len(body) >= MIN_BODY_BYTES:
-            head = _head_of(body, self.member, messages)
+            head = slices.head_of(body, self.member, messages)
             if head is not None:
                 self._memo_for(body).remember(origin, head, None, items)
         return self._request(fields, items)
@@ -263,9 +269,10 @@ class Dialect(ABC):
         for raw in raws:
             message = self.decode(raw)
             content = message.content
+            answers = self.answered(message, items)
             digest = b""
             if content.kind is not Kind.INSTRUCTION or (items and items[-1].digest):
-                form = self.canonical(message, _ordinal(items, content.answers))
+                form = self.canonical(message, _ordinal(items, answers))
                 digest = annotators.extend((items and items[-1].digest) or origin, form)
             size = annotators.measure(content)
             items.append(
@@ -277,9 +284,10 @@ class Dialect(ABC):
                     size.tokens,
                     digest,
                     tuple(call.id for call in content.calls),
-                    content.answers,
+                    answers,
                     any(b.kind == "image" for b in content.binaries),
                     content.leads,
+                    content.detached,
                 )
             )
 
@@ -287,17 +295,13 @@ class Dialect(ABC):
         leading = 0
         while leading < len(items) and not items[leading].digest:
             leading += 1
-        catalogue = Size()
-        for name in self.catalogue_fields:
-            if name in fields:
-                catalogue += self._size_of_catalogue(fields[name])
         transcript = Transcript(
             (*self.instructions(fields), *items[:leading]),
             tuple(items[leading:]),
-            catalogue,
+            self._catalogue(fields),
             self._requested_output(fields),
         )
-        model = _string(fields["model"]) if "model" in fields else ""
+        model = slices.string(fields["model"]) if "model" in fields else ""
         output_field = next((f for f in self.output_fields if f in fields), self.output_fields[-1])
         return ParsedRequest(
             transcript,
@@ -318,7 +322,7 @@ class Dialect(ABC):
         return None
 
     def _size_of_catalogue(self, raw: bytes) -> Size:
-        if len(raw) > MAX_CACHED_BYTES:
+        if len(raw) > slices.MAX_CACHED_BYTES:
             return self._measure_catalogue(raw)
         return self._catalogue_size(raw)
 
@@ -327,9 +331,17 @@ class Dialect(ABC):
             return Size()
         return self._annotators.text_size(raw.decode("utf-8", "replace"))
 
-    def text_size(self, raw: bytes) -> Size:
-        """Measure a member with text, for example instructions."""
-        return self._size_of_catalogue(raw)
+    def size_of_text(self, raw: bytes) -> Size:
+        """Measure a member that holds a text for the model."""
+        if len(raw) > slices.MAX_CACHED_BYTES:
+            return self._measure_text(raw)
+        return self._text_size(raw)
+
+    def _measure_text(self, raw: bytes) -> Size:
+        text = (
+            codec.as_text(codec.loads(raw)) if raw[:1] == b'"' else raw.decode("utf-8", "replace")
+        )
+        return self._annotators.measure(Content("system", Kind.INSTRUCTION, (text,)))
 
     def read(self, item: Item) -> Content:
         """Decode an item again, for what is summarised, quoted or clipped."""
@@ -362,67 +374,3 @@ def _ordinal(items: Sequence[Item], answers: str | None) -> int | None:
             return since + len(item.calls) - item.calls.index(answers)
         since += len(item.calls)
     return None
-
-
-@lru_cache(maxsize=1024)
-def _string(raw: bytes) -> str:
-    return codec.as_text(codec.loads(raw))
-
-
-@lru_cache(maxsize=256)
-def _head_model(head: bytes) -> str | None:
-    for name, raw in _head_members(head):
-        if name == "model":
-            return _string(raw)
-    return None
-
-
-@lru_cache(maxsize=256)
-def _head_members(head: bytes) -> tuple[tuple[str, bytes], ...]:
-    members = codec.split_object(head + b"]}")
-    return tuple(members.items())
-
-
-def _head_fields(head: bytes) -> dict[str, bytes]:
-    return dict(_head_members(head))
-
-
-def _head_of(body: bytes, member: str, messages: bytes) -> bytes | None:
-    # The bytes up to and including the bracket that opens the list, proven to be just that.
-    start = body.find(messages)
-    if messages[:1] != b"[" or not 0 <= start < MAX_CACHED_BYTES:
-        return None
-    head = body[: start + 1]
-    try:
-        members = _head_members(head)
-    except codec.MalformedJson:
-        return None
-    return head if members and members[-1] == (member, b"[]") else None
-
-
-# Unpaired surrogates make strict decoders refuse the document; they are mended for reading
-# only, at the same offsets, and the client's bytes are what is kept.
-
-
-def _original_members(body: bytes) -> dict[str, bytes]:
-    mended = codec.mend_surrogates(body)
-    originals: dict[str, bytes] = {}
-    position = 0
-    for key, raw in codec.split_object(mended).items():
-        lead = _MEMBER_LEAD.match(mended, position)
-        if lead is None or not mended.startswith(raw, lead.end()):
-            raise codec.MalformedJson("a repeated member in a document with unpaired surrogates")
-        position = lead.end() + len(raw)
-        originals[key] = body[lead.end() : position]
-    return originals
-
-
-def _original_elements(array: bytes) -> list[bytes]:
-    mended = codec.mend_surrogates(array)
-    position = 1
-    originals = []
-    for raw in codec.split_array(mended):
-        position = mended.find(raw, position)
-        originals.append(array[position : position + len(raw)])
-        position += len(raw)
-    return originals

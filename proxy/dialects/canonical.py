@@ -90,9 +90,9 @@ def part_form(part: JsonObject) -> Json:
     inner = part.get(kind)
     rest = extras_of(part, {"type", kind})
     if kind == "input_image":
+        inner = part.get("image_url")
         rest = extras_of(part, {"type", "image_url", "detail"})
-        return ["image", data_form(codec.as_text(part.get("image_url"))), rest, {}]
-    if kind == "image_url":
+    if kind in {"input_image", "image_url"}:
         url = codec.as_text(inner.get("url")) if isinstance(inner, dict) else codec.as_text(inner)
         fields = inner if isinstance(inner, dict) else {}
         more = extras_of(fields, {"url", "detail"})

@@ -4,18 +4,14 @@ Only what must differ is encoded anew: the text of an item that is clipped or ca
 checkpoint. Its other members, and every other item, are the client's own bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
+from proxy.dialects import response_items
 from proxy.dialects.bodies import ArgumentClipper, TextClipper
 from proxy.transcript import Caps, Carry, Keep, Piece
-
-_TEXT_MEMBERS = ("content", "output", "result")
-_ARGUMENT_MEMBERS = ("arguments", "input")
-_SHELL = "shell_call_output"
-_STREAMS = ("stdout", "stderr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +37,57 @@ class ItemWriter:
         if not isinstance(item, dict):
             return kept.item.raw
         changes: dict[str, bytes] = {}
-        if kept.caps.text is not None:
-            for key in _TEXT_MEMBERS:
-                if item.get(key):
-                    changes[key] = codec.dumps(self._clip(item, key, kept.caps.text))
-        if kept.caps.arguments is not None:
-            for key in _ARGUMENT_MEMBERS:
-                argument = item.get(key)
-                if isinstance(argument, str):
-                    text = self.clip_arguments(argument, kept.caps.arguments)
-                    changes[key] = codec.dumps(text)
+        key = response_items.text_member(item)
+        if kept.caps.text is not None and key is not None and item.get(key):
+            changes[key] = codec.dumps(self._clip_text(item, item[key], kept.caps.text))
+        key = response_items.argument_member(item)
+        if kept.caps.arguments is not None and key is not None:
+            changes[key] = codec.dumps(self._clip_argument(item[key], kept.caps.arguments))
         return codec.replace_members(codec.mend_surrogates(kept.item.raw), changes)
 
-    def _clip(self, item: Mapping[str, Json], key: str, cap: int) -> Json:
-        value = item[key]
+    def _clip_argument(self, argument: Json, cap: int) -> Json:
+        if isinstance(argument, str):
+            return self.clip_arguments(argument, cap)
+        return codec.loads(self.clip_arguments(codec.dumps(argument).decode(), cap))
+
+    def _clip_text(self, item: JsonObject, value: Json, cap: int) -> Json:
         if isinstance(value, str):
             return self.clip_texts([value], cap)[0]
+        if isinstance(value, dict):
+            # One part without a list around it.
+            return self._clip_parts([value], cap)[0]
         if not isinstance(value, list):
             return value
-        names = _STREAMS if item.get("type") == _SHELL else ("text", "refusal")
-        places = [
-            (index, name)
-            for index, part in enumerate(value)
-            if isinstance(part, dict)
-            for name in names
-            if isinstance(part.get(name), str) and (part[name] or names is not _STREAMS)
-        ]
-        parts = [dict(part) if isinstance(part, dict) else part for part in value]
-        texts = [codec.as_text(_member(parts[index], name)) for index, name in places]
-        left = self.clip_texts(texts, cap)
-        emptied = set[int]()
-        for number, (index, name) in enumerate(places):
-            part = parts[index]
-            if isinstance(part, dict):
-                if number < len(left):
-                    part[name] = left[number]
-                elif names is _STREAMS:
-                    part[name] = ""
-                else:
-                    # Emptied parts go: servers refuse empty text parts.
-                    emptied.add(index)
-        return [part for index, part in enumerate(parts) if index not in emptied]
+        if item.get("type") == response_items.SHELL_OUTPUT:
+            return self._clip_streams(value, cap)
+        return self._clip_parts(value, cap)
+
+    def _clip_parts(self, parts: Sequence[Json], cap: int) -> list[Json]:
+        keys = [_text_key(part) for part in parts]
+        left = self.clip_texts(
+            [_text(part, key) for part, key in zip(parts, keys, strict=True) if key], cap
+        )
+        clipped: list[Json] = []
+        for part, key in zip(parts, keys, strict=True):
+            if key is None or not isinstance(part, dict):
+                clipped.append(part)
+            elif left:
+                clipped.append({**part, key: left.pop(0)})
+            # Emptied parts go: servers refuse empty text parts.
+        return clipped
+
+    def _clip_streams(self, outputs: Sequence[Json], cap: int) -> list[Json]:
+        said = [_text(output, name) for output in outputs for name in response_items.STREAMS]
+        left = self.clip_texts([text for text in said if text], cap)
+        clipped: list[Json] = []
+        for output in outputs:
+            if not isinstance(output, dict):
+                clipped.append(output)
+                continue
+            # An emptied stream stays, since both must be there.
+            names = [name for name in response_items.STREAMS if _text(output, name)]
+            clipped.append({**output, **{n: left.pop(0) if left else "" for n in names}})
+        return clipped
 
     def _carried(self, carry: Carry) -> bytes:
         items = [codec.split_object(codec.mend_surrogates(self._kept(k))) for k in carry.onto]
@@ -98,8 +104,14 @@ class ItemWriter:
         return codec.join_object({**items[-1], "content": codec.dumps(content)})
 
 
-def _member(part: Json, name: str) -> Json:
-    return part.get(name) if isinstance(part, dict) else None
+def _text_key(part: Json) -> str | None:
+    if not isinstance(part, dict):
+        return None
+    return next((key for key in response_items.TEXT_KEYS if isinstance(part.get(key), str)), None)
+
+
+def _text(part: Json, key: str) -> str:
+    return codec.as_text(part.get(key)) if isinstance(part, dict) else ""
 
 
 def _as_parts(content: Json) -> list[Json]:

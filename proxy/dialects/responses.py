@@ -43,8 +43,20 @@ class Responses(Dialect):
         raw = fields.get("instructions", b"null")
         if raw in _NOTHING:
             return ()
-        size = self.text_size(raw)
+        size = self.size_of_text(raw)
         return (Item(Kind.INSTRUCTION, "system", b"", size.chars, size.tokens),)
+
+    def answered(self, message: Message, items: Sequence[Item]) -> str | None:
+        """Return the id of an output's call; a local shell output may name it by either id."""
+        answers = message.content.answers
+        if answers is None or not response_items.names_item(message):
+            return answers
+        for item in reversed(items):
+            if answers in item.calls:
+                return answers
+            if item.calls and response_items.shell_id(item.raw) == answers:
+                return item.calls[0]
+        return answers
 
     def is_elsewhere(self, fields: dict[str, bytes], items: Sequence[Item]) -> bool:
         """Whether the upstream keeps part of the conversation: a chain, or items by reference."""

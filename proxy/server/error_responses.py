@@ -40,12 +40,12 @@ def of_error(error: ProxyError, headers: dict[str, str] | None = None) -> web.Re
     return error_response(error.status, str(error), error.type, error.code, headers)
 
 
-def chat_stream_error(error: JsonObject) -> bytes:
+def chat_stream_error(error: JsonObject, model: str) -> bytes:
     """Return the event that ends a Chat Completions stream whose head was sent already."""
     return b"data: " + codec.dumps(error) + b"\n\n"
 
 
-def responses_stream_error(error: JsonObject) -> bytes:
+def responses_stream_error(error: JsonObject, model: str) -> bytes:
     """Return the events that end a Responses stream whose head was sent already.
 
     The official SDKs raise at the nested ``error`` event, Codex reads ``response.failed``; both
@@ -62,7 +62,7 @@ def responses_stream_error(error: JsonObject) -> bytes:
         "incomplete_details": None,
         "instructions": None,
         "metadata": {},
-        "model": "",
+        "model": model,
         "output": [],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
@@ -70,7 +70,8 @@ def responses_stream_error(error: JsonObject) -> bytes:
         "usage": None,
     }
     why: JsonObject = {
-        "code": detail.get("code") or "server_error",
+        # Some servers have a number there.
+        "code": str(detail.get("code") or "server_error"),
         "message": detail.get("message") or "",
     }
     events: list[JsonObject] = [

@@ -153,6 +153,7 @@ class Gateway:
         )
         if outcome.route is None:
             return await self._pass(request, body.raw, self._reply_headers(outcome))
+        early.model = outcome.route.model
         if outcome.refusal:
             return await self._refuse(request, outcome, early)
         if outcome.rewritten:

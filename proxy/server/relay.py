@@ -117,19 +117,21 @@ class EarlyStream:
     """
 
     def __init__(
-        self, request: web.Request, seconds: float, failure: Callable[[JsonObject], bytes]
+        self, request: web.Request, seconds: float, failure: Callable[[JsonObject, str], bytes]
     ) -> None:
         """Prepare for one request.
 
         Args:
             request: the request.
             seconds: the silence that its client is left in.
-            failure: makes an error object into the events that end a stream of its API.
+            failure: makes an error object and the model's name into the events that end a stream
+                of its API.
         """
         self._request = request
         self._seconds = seconds
         self._failure = failure
         self.response: web.StreamResponse | None = None
+        self.model = ""
 
     async def __call__(self, work: Coroutine[None, None, _T], /) -> _T:
         """Await `work`, sending a comment each time the silence gets too long."""
@@ -177,7 +179,7 @@ class EarlyStream:
         """End the stream with an error event."""
         response = self._begun()
         with suppress(ConnectionError):
-            await response.write(self._failure(error))
+            await response.write(self._failure(error, self.model))
         await end(response)
         return response
 

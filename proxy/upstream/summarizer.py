@@ -20,10 +20,11 @@ from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import summary_headers
 from proxy.upstream.routes import CHAT_TARGET, RESPONSES_TARGET, Route
 
-_MAX_TRIES = 4
+_MAX_TRIES = 6
 _STRUCTURE_WORDS = (
     "response_format",
     "text.format",
+    "'text'",
     "json_schema",
     "json_object",
     "grammar",
@@ -92,6 +93,8 @@ class _Form:
     """Asked through the Responses API instead of Chat Completions."""
     switched: bool = False
     """Whether the other API turned out not to be there."""
+    unstored: bool = True
+    """Whether the Responses API is told not to store what it answers."""
     cap: int | None = None
     """Largest output limit that the upstream takes, when an error told one."""
 
@@ -132,7 +135,8 @@ class UpstreamSummarizer:
 
     def _remember(self, key: tuple[str, str, bool], form: _Form) -> None:
         # Only what led to an answer is worth asking again.
-        self._forms[key] = form
+        # Should the API that answered go away, the other one is tried again.
+        self._forms[key] = replace(form, switched=False)
         self._forms.move_to_end(key)
         if len(self._forms) > _MAX_FORMS:
             self._forms.popitem(last=False)
@@ -143,14 +147,14 @@ class UpstreamSummarizer:
         body = codec.dumps(_body(job, form))
         loop = asyncio.get_running_loop()
         first = min(job.deadline, loop.time() + self._times.first_byte)
-        collected = _Collected()
+        collected = _Collected(_limit(job, form))
         try:
             async with asyncio.timeout_at(first) as timer:
                 async with self._client.send("POST", url, headers, body) as reply:
                     if reply.status != 200:
                         return await _refused(reply, form, job.max_tokens)
                     if reply.content_type != "text/event-stream":
-                        return _whole(await reply.read())
+                        return _whole(await reply.read(), collected)
                     async for chunk in reply.content.iter_any():
                         timer.reschedule(min(job.deadline, loop.time() + self._times.idle))
                         if collected.take(chunk):
@@ -169,13 +173,17 @@ def _target(route: Route, form: _Form) -> str:
     return RESPONSES_TARGET if form.responses else CHAT_TARGET
 
 
+def _limit(job: SummaryJob, form: _Form) -> int:
+    return min(job.max_tokens, form.cap or job.max_tokens)
+
+
 def _body(job: SummaryJob, form: _Form) -> JsonObject:
     if form.responses:
         return _responses_body(job, form)
     body: JsonObject = {
         "model": job.route.model,
         "messages": [{"role": "user", "content": job.prompt}],
-        form.output_field: min(job.max_tokens, form.cap or job.max_tokens),
+        form.output_field: _limit(job, form),
         "stream": form.stream,
     }
     if form.structure == "json_schema":
@@ -190,10 +198,11 @@ def _responses_body(job: SummaryJob, form: _Form) -> JsonObject:
     body: JsonObject = {
         "model": job.route.model,
         "input": [{"role": "user", "content": job.prompt}],
-        form.output_field: min(job.max_tokens, form.cap or job.max_tokens),
+        form.output_field: _limit(job, form),
         "stream": form.stream,
-        "store": False,
     }
+    if form.unstored:
+        body["store"] = False
     if form.structure == "json_schema":
         named: Json = {"type": "json_schema", "name": "checkpoint", "schema": job.schema}
         body["text"] = {"format": named}
@@ -219,9 +228,12 @@ async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) 
 def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None:
     if form.structure and any(word in text for word in _STRUCTURE_WORDS):
         return replace(form, structure="json_object" if form.structure == "json_schema" else "")
+    unknown = any(word in text for word in _UNKNOWN_WORDS)
+    if form.responses and form.unstored and unknown and re.search(r"\bstore\b", text):
+        return replace(form, unstored=False)
     named = re.search(rf"\b{form.output_field}\b", text)
     other = _OTHER_FIELD.get(form.output_field)
-    if named and other and any(word in text for word in _UNKNOWN_WORDS):
+    if named and other and unknown:
         return replace(form, output_field=other)
     if named and any(word in text for word in _LIMIT_WORDS):
         # The message tells the limit and may tell what was asked; the error object its status.
@@ -235,13 +247,14 @@ def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None
     return None
 
 
-def _whole(body: bytes) -> SummaryText:
+def _whole(body: bytes, collected: "_Collected") -> SummaryText:
     try:
         document = codec.loads(body)
     except codec.MalformedJson:
         raise SummaryFailed("malformed_reply", "the summariser's reply is not JSON") from None
-    collected = _Collected()
     if isinstance(document, dict) and document.get("object") == "response":
+        if _is_error(document):
+            raise SummaryFailed("error_in_stream", "the summariser's response holds an error")
         collected.response(document, with_text=True)
     elif isinstance(document, dict) and codec.as_objects(document.get("choices")):
         collected.choice(document, "message")
@@ -253,7 +266,9 @@ def _whole(body: bytes) -> SummaryText:
 class _Collected:
     """The content channel of a reply, as far as it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        """Take the output limit that was asked for, tokens."""
+        self._limit = limit
         self._reader = EventReader()
         self._parts: list[str] = []
         self._finish = ""
@@ -301,8 +316,11 @@ class _Collected:
             self._tool_call = self._tool_call or _type_of(item).endswith("_call")
             if with_text and _type_of(item) == "message":
                 self._parts.append(_content(item.get("content")))
+        usage = members.get("usage")
+        written = usage.get("output_tokens") if isinstance(usage, dict) else None
         # llama.cpp says "completed" even of what its output limit cut off.
-        self._finish = "stop" if members.get("status") == "completed" else "length"
+        cut = isinstance(written, int) and written >= self._limit
+        self._finish = "stop" if members.get("status") == "completed" and not cut else "length"
 
     def choice(self, document: Json, member: str) -> None:
         choices = document.get("choices") if isinstance(document, dict) else None

@@ -11,6 +11,7 @@ from proxy.codec import Json, JsonObject, as_text, dumps, loads, split_array, sp
 from proxy.compaction.checkpoint import TAG
 from proxy.compaction.clip import MARKER
 from tests.upstream import CHAT_PATH, Recorded, ScriptedUpstream
+from tests.upstream_responses import RESPONSES_PATH, as_messages
 from tests.upstream_rules import message_texts
 
 PEERS: Mapping[str, Json] = {
@@ -65,7 +66,10 @@ class Exchange:
     def text(self) -> str:
         """All text that was forwarded, decoded."""
         assert self.forwarded is not None
-        return "\n".join(t for m in self.forwarded.messages for t in message_texts(m))
+        messages = self.forwarded.messages
+        if self.forwarded.path == RESPONSES_PATH:
+            messages = as_messages(messages)
+        return "\n".join(t for m in messages for t in message_texts(m))
 
     @property
     def error(self) -> JsonObject:
@@ -78,6 +82,9 @@ class Exchange:
 
 class Agent:
     """A client; `exchanges` holds everything it did."""
+
+    path = CHAT_PATH
+    member = "messages"
 
     def __init__(
         self,
@@ -95,14 +102,14 @@ class Agent:
         self._fields = fields
 
     async def say(self, messages: Iterable[JsonObject], **headers: str) -> Exchange:
-        body: JsonObject = {"model": "test-model", "messages": [*messages], **self._fields}
+        body: JsonObject = {"model": "test-model", self.member: [*messages], **self._fields}
         return await self.post(dumps(body), headers)
 
     async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> Exchange:
         number = str(next(_NUMBERS))
         sent = {"content-type": "application/json", **self._headers, REQUEST_ID: number}
         sent.update({name.replace("_", "-"): value for name, value in (headers or {}).items()})
-        async with self._http.post(self.url + CHAT_PATH, data=BytesIO(body), headers=sent) as reply:
+        async with self._http.post(self.url + self.path, data=BytesIO(body), headers=sent) as reply:
             content = await reply.read()
             # Several main calls for one request never happen, so the first match is the only one.
             exchange = Exchange(body, reply.status, reply.headers, content, self.arrived(number))
@@ -125,14 +132,39 @@ def steps(messages: Sequence[JsonObject]) -> Iterator[Sequence[JsonObject]]:
             yield messages[:end]
 
 
+class ItemAgent(Agent):
+    """A client of the Responses API; it says items."""
+
+    path = RESPONSES_PATH
+    member = "input"
+
+    async def play(self, messages: Sequence[JsonObject]) -> list[Exchange]:
+        return [await self.say(step) for step in item_steps(messages)]
+
+
+def item_steps(items: Sequence[JsonObject]) -> Iterator[Sequence[JsonObject]]:
+    """The lists of items that a client sent on its way to `items`."""
+    for end in range(1, len(items) + 1):
+        turn = not _is_models(items[end - 1]) and items[end - 1].get("role") != "developer"
+        if turn and (end == len(items) or _is_models(items[end])):
+            yield items[:end]
+
+
+def _is_models(item: JsonObject) -> bool:
+    return item.get("role", "assistant") == "assistant" and not str(item.get("type", "")).endswith(
+        "_output"
+    )
+
+
 def raw_messages(body: bytes) -> list[bytes]:
-    """The messages of a body as their own bytes."""
-    return split_array(split_object(body)["messages"])
+    """The messages of a body, or its items, as their own bytes."""
+    members = split_object(body)
+    return split_array(members["messages"] if "messages" in members else members["input"])
 
 
 def others(body: bytes) -> dict[str, bytes]:
-    """Everything of a body but its messages, as bytes."""
-    return {k: v for k, v in split_object(body).items() if k != "messages"}
+    """Everything of a body but its messages or items, as bytes."""
+    return {k: v for k, v in split_object(body).items() if k not in {"messages", "input"}}
 
 
 def decoded(raw: bytes) -> JsonObject:
@@ -210,7 +242,7 @@ def _after_carrier(raw: bytes, sent: Sequence[bytes], position: int) -> int:
     own = texts[0][texts[0].index("\n", end) :].removeprefix("\n\n")
     rest = [own, *texts[1:]] if own else texts[1:]
     if not rest:
-        assert set(decoded(raw)) == {"role", "content"}
+        assert set(decoded(raw)) - {"type"} == {"role", "content"}
         return position
     wanted = "\n\n".join(rest)
     users = [i for i in range(position, len(sent)) if decoded(sent[i]).get("role") == "user"]

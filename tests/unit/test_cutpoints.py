@@ -1,5 +1,6 @@
 """Legal cuts, turns, and calls that wait for their results."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,3 +149,80 @@ def test_the_frontier_is_the_last_cut_that_leaves_an_item() -> None:
     assert cutpoints.frontier((0, 2, 5), 5) == 2
     assert cutpoints.frontier((0, 2, 5), 6) == 5
     assert cutpoints.frontier((0,), 0) == 0
+
+
+# --- reasoning goes with what it led to; detached calls bind nothing ---
+
+_SHAPES = {
+    "u": Item(Kind.USER, "user", b"", 0, 0),
+    "a": Item(Kind.ASSISTANT, "assistant", b"", 0, 0),
+    "o": Item(Kind.OPAQUE, "other", b"", 0, 0),
+    "s": Item(Kind.INSTRUCTION, "system", b"", 0, 0),
+    "r": Item(Kind.ASSISTANT, "model", b"", 0, 0, leads=True),
+    "c": Item(Kind.ASSISTANT, "model", b"", 0, 0, calls=("1",)),
+    "d": Item(Kind.ASSISTANT, "model", b"", 0, 0, calls=("2",), detached=True),
+    "1": Item(Kind.RESULT, "tool", b"", 0, 0, answers="1"),
+    "2": Item(Kind.RESULT, "tool", b"", 0, 0, answers="2"),
+}
+
+
+def _shaped(shape: str) -> list[Item]:
+    return [_SHAPES[sign] for sign in shape]
+
+
+@pytest.mark.parametrize(
+    ("shape", "cuts"),
+    [
+        ("urau", (0, 1, 3, 4)),
+        ("urrau", (0, 1, 4, 5)),
+        ("uraau", (0, 1, 4, 5)),
+        ("urarau", (0, 1, 3, 5, 6)),
+        ("urc1au", (0, 1, 4, 5, 6)),
+        ("urac1u", (0, 1, 5, 6)),
+        ("uroau", (0, 1, 4, 5)),
+        ("urc1oau", (0, 1, 4, 5, 6, 7)),
+        ("uruau", (0, 1, 2, 3, 4, 5)),
+        ("ursau", (0, 1, 2, 3, 4, 5)),
+        ("ur", (0, 1, 2)),
+        ("udau", (0, 1, 2, 3, 4)),
+        ("udu2u", (0, 1, 2, 3, 4, 5)),
+        ("urdau", (0, 1, 4, 5)),
+        ("ucd1u2u", (0, 1, 4, 5, 6, 7)),
+    ],
+)
+def test_a_cut_never_falls_between_reasoning_and_what_it_led_to(
+    shape: str, cuts: tuple[int, ...]
+) -> None:
+    assert cutpoints.legal_cuts(_shaped(shape)) == cuts
+
+
+@given(st.text(st.sampled_from("uaosrcd12"), max_size=14), st.data())
+def test_legal_cuts_inside_a_prefix_stay_legal(shape: str, data: st.DataObject) -> None:
+    items = _shaped(shape)
+    length = data.draw(st.integers(0, len(items)))
+    shorter = [cut for cut in cutpoints.legal_cuts(items[:length]) if cut < length]
+    assert [cut for cut in cutpoints.legal_cuts(items) if cut < length] == shorter
+
+
+def test_runs_begin_with_reasoning_and_end_before_what_is_not_the_models() -> None:
+    runs = cutpoints.led_runs(_shaped("uarrac1oraou"))
+    assert runs == [None, None, 2, 2, 2, 2, None, None, 8, 8, 8, None]
+    assert [n for n in range(12) if cutpoints.goes_on(runs, n)] == [2, 3, 4, 8, 9]
+
+
+def test_each_result_answers_the_newest_open_call_of_its_id() -> None:
+    assert cutpoints.answered_calls(_shaped("uc1cd21")) == [(1, 2), (4, 5), (3, 6)]
+    assert cutpoints.answered_calls(_shaped("1c")) == []
+
+
+def test_detached_calls_are_open_until_they_are_answered_and_never_uncertain() -> None:
+    assert cutpoints.open_detached(_shaped("uduc1u")) == [1]
+    assert cutpoints.open_detached(_shaped("udud2")) == [1]
+    assert cutpoints.open_detached(_shaped("ud2")) == []
+    assert cutpoints.unanswered_call(_shaped("uduc1u")) is None
+    assert cutpoints.unanswered_call(_shaped("ucudu")) == 1
+
+
+def test_calls_with_reasoning_between_them_are_one_group() -> None:
+    assert cutpoints.unanswered_call(_shaped("urcrc")) is None
+    assert cutpoints.unanswered_call(_shaped("urc1rcurc1")) == 5

@@ -18,7 +18,7 @@ from proxy.compaction.layout import (
     whole,
 )
 from proxy.errors import InvariantBroken
-from proxy.transcript import Caps, Carry, Keep, Piece, Size
+from proxy.transcript import Caps, Carry, Item, Keep, Kind, Piece, Size, Transcript
 from tests.builders import assistant, call, developer, result, system, text_part, user
 from tests.strategies import (
     IMAGE,
@@ -254,3 +254,79 @@ def test_a_message_of_errors_never_quotes_content() -> None:
     with pytest.raises(InvariantBroken) as caught:
         validate(transcript, [Keep(transcript.items[0], 0)])
     assert "SECRET" not in str(caught.value)
+
+
+# --- reasoning, and calls that nobody waits for ---
+
+_SHAPES = {
+    "u": Item(Kind.USER, "user", b"", 0, 1),
+    "a": Item(Kind.ASSISTANT, "assistant", b"", 0, 1),
+    "o": Item(Kind.OPAQUE, "other", b"", 0, 1),
+    "r": Item(Kind.ASSISTANT, "model", b"", 0, 1, leads=True),
+    "c": Item(Kind.ASSISTANT, "model", b"", 0, 1, calls=("1",)),
+    "d": Item(Kind.ASSISTANT, "model", b"", 0, 1, calls=("2",), detached=True),
+    "1": Item(Kind.RESULT, "tool", b"", 0, 1, answers="1"),
+    "i": Item(Kind.RESULT, "tool", b"", 0, 1, answers="1", has_image=True),
+    "2": Item(Kind.RESULT, "tool", b"", 0, 1, answers="2"),
+}
+
+
+def _shaped(shape: str) -> list[Item]:
+    return [_SHAPES[sign] for sign in shape]
+
+
+@pytest.mark.parametrize(
+    ("shape", "length", "kept", "pinned"),
+    [
+        # What cannot be interpreted keeps the reasoning in front of it,
+        ("urouau", 3, (), (1, 2)),
+        ("urrouau", 4, (), (1, 2, 3)),
+        # and what was said and called between, with the results,
+        ("uraouau", 4, (), (1, 2, 3)),
+        ("urco1uau", 5, (), (1, 2, 3, 4)),
+        # but neither what followed, nor another run.
+        ("uroac1uau", 6, (), (1, 2)),
+        ("urc1rouau", 6, (), (4, 5)),
+        ("uaouau", 3, (), (2,)),
+        # An open call stays that nobody waits for, and what led to it.
+        ("urdauau", 4, (), (1, 2)),
+        ("urda2uau", 5, (), ()),
+        ("urdau2au", 4, (), (1, 2)),
+        # Images keep their group, reasoning included.
+        ("urcirc1rc1", 7, (0,), (1, 2, 3)),
+        ("urciarc1", 5, (0,), (1, 2, 3)),
+    ],
+)
+def test_what_is_pinned_keeps_what_it_cannot_be_without(
+    shape: str, length: int, kept: tuple[int, ...], pinned: tuple[int, ...]
+) -> None:
+    items = _shaped(shape)
+    cut = pin(items, length, kept, TRIGGER)
+    assert cut.pinned == pinned
+    validate(Transcript((), tuple(items)), arrange(items, cut, "R"))
+
+
+def test_what_was_said_before_the_kept_users_stays_before_them() -> None:
+    items = _shaped("urouaurc1rc1")
+    by_turn = arrange(items, pin(items, 3, (), TRIGGER), "R")
+    assert _outline(by_turn) == [[], 1, 2, 3, *range(4, 12)]
+    through = arrange(items, pin(items, 9, (5,), TRIGGER), "R")
+    assert _outline(through) == [[], 1, 2, 5, 9, 10, 11]
+    both = arrange(_shaped("urouuoau"), Cut(6, (3, 4), (), (1, 2, 5)), "R")
+    assert _outline(both) == [[], 1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("shape", "stay"), [("urau", (0, 1, 3)), ("urau", (0, 2, 3)), ("uraau", (0, 3, 4))]
+)
+def test_the_validator_refuses_reasoning_apart_from_what_it_led_to(
+    shape: str, stay: tuple[int, ...]
+) -> None:
+    items = _shaped(shape)
+    with pytest.raises(InvariantBroken, match="reasoning"):
+        validate(Transcript((), tuple(items)), [Keep(items[index], index) for index in stay])
+
+
+def test_the_validator_allows_the_end_of_a_run_to_go() -> None:
+    items = _shaped("uracu")
+    validate(Transcript((), tuple(items)), [Keep(items[index], index) for index in (0, 1, 2, 4)])

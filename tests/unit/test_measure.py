@@ -192,3 +192,13 @@ def test_base64_of_an_image_costs_its_pixels() -> None:
 
 def test_size_of_plain_text() -> None:
     assert measure.text_size("word " * 8) == Size(40, 10)
+
+
+@pytest.mark.parametrize(("size", "tokens"), [(0, 1), (1, 1), (4, 1), (400, 100), (401, 101)])
+def test_what_is_sealed_costs_about_what_the_text_in_it_does(size: int, tokens: int) -> None:
+    assert measure.binary_tokens(Binary("sealed", size_bytes=size)) == tokens
+
+
+def test_notes_are_measured_like_other_text() -> None:
+    noted = Content("model", Kind.ASSISTANT, notes="x" * 40)
+    assert measure.size_of(noted) == Size(40, 10 + measure.MESSAGE_OVERHEAD_TOKENS)

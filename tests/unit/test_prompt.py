@@ -9,6 +9,7 @@ from proxy.compaction.checkpoint import SECTION_NAMES, Sections
 from proxy.compaction.clip import MARKER
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.prompt import Passage
+from proxy.transcript import Binary, Call, Content, Kind
 from tests.builders import assistant, call, developer, result, system, text_part, user
 from tests.strategies import IMAGE, contents_of, conversations, texts, to_transcript
 
@@ -155,3 +156,12 @@ def test_the_types_of_the_schema_are_those_of_the_sections() -> None:
     for name, member in zip(Sections.model_fields, members.values(), strict=True):
         assert isinstance(member, dict)
         assert (member["type"] == "string") is isinstance(getattr(Sections(), name), str)
+
+
+def test_what_the_server_did_is_read_and_what_is_sealed_is_not_mentioned() -> None:
+    noted = Content(
+        "model", Kind.ASSISTANT, notes="searched for x", binaries=(Binary("sealed", size_bytes=9),)
+    )
+    nameless = Content("tool", Kind.RESULT, calls=(Call("approved:a", "", ""),), notes="allowed")
+    read = [passage.text for passage in prompt.passages([noted, nameless], [0, 1])]
+    assert read == ["searched for x", "allowed"]
