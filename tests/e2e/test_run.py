@@ -711,6 +711,7 @@ async def test_the_keys_of_a_terminal_are_the_clients(tmp_path: Path, group: str
         stdout=slave,
         stderr=slave,
         start_new_session=True,
+        preexec_fn=heed_signals,
     )
     os.close(slave)
     terminal = Terminal(master)
