@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from proxy.transcript import Item, Kind
 
+_MESSAGE = "assistant"
 _MAY_BE_LED = frozenset({Kind.ASSISTANT, Kind.OPAQUE})
 
 
@@ -98,8 +99,9 @@ def unanswered_call(items: Sequence[Item]) -> int | None:
     run = last_group = 0
     for index, item in enumerate(items):
         before = items[index - 1] if index else None
-        if item.kind is not Kind.ASSISTANT or before is None or not (before.calls or before.leads):
-            # Calls side by side are one group, whether they share an item or not.
+        goes_along = before is not None and (before.calls or before.leads)
+        if item.kind is not Kind.ASSISTANT or item.role == _MESSAGE or not goes_along:
+            # Calls side by side are one group; those of a message are a group of their own.
             run = index
         for call in item.calls:
             last_group = run
