@@ -244,6 +244,7 @@ async def test_a_slot_moves_with_its_keys(tmp_path: Path, binary: Path) -> None:
     assert not any(is_alive(node.pid) for node in cluster.nodes)
 
 
+@pytest.mark.slow
 async def test_a_killed_node_comes_back(tmp_path: Path) -> None:
     async with RedisCluster(tmp_path) as cluster:
         port = cluster.nodes[1].port

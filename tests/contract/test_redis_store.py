@@ -121,7 +121,11 @@ def _binaries() -> list[object]:
     found = servers.binaries()
     if not found:
         return [pytest.param(None, marks=pytest.mark.skip(reason=servers.NO_SERVER))]
-    return [pytest.param(path, id=name) for name, path in found.items()]
+    # Every further version runs in the slow group.
+    return [
+        pytest.param(path, id=name, marks=[pytest.mark.slow] if number else [])
+        for number, (name, path) in enumerate(found.items())
+    ]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=_binaries())

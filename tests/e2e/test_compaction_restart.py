@@ -125,6 +125,7 @@ MOMENTS = (-2.0, -1.0, 0.0, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04)
 """Seconds after the summary's end; -2 while it is being written, -1 in the same breath."""
 
 
+@pytest.mark.slow
 async def test_killed_at_any_moment_of_a_compaction(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
