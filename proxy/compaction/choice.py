@@ -81,7 +81,7 @@ def why_none(transcript: Transcript, after_cut: int) -> str:
     items = transcript.items
     if cutpoints.unanswered_call(items) is not None:
         return "uncertain_tool_results"
-    everywhere = range(len(items))
+    everywhere = cutpoints.between_outputs(items)
     structural = (
         *cutpoints.turn_cuts(items, everywhere),
         *cutpoints.split_cuts(items, everywhere),

@@ -98,10 +98,7 @@ def unanswered_call(items: Sequence[Item]) -> int | None:
     opened: dict[str, list[int]] = {}
     run = last_group = 0
     for index, item in enumerate(items):
-        before = items[index - 1] if index else None
-        goes_along = before is not None and (before.calls or before.leads)
-        if item.kind is not Kind.ASSISTANT or item.role == _MESSAGE or not goes_along:
-            # Calls side by side are one group; those of a message are a group of their own.
+        if not index or not _side_by_side(items[index - 1], item):
             run = index
         for call in item.calls:
             last_group = run
@@ -111,6 +108,22 @@ def unanswered_call(items: Sequence[Item]) -> int | None:
             opened[item.answers].pop()
     waiting = [index for indexes in opened.values() for index in indexes if index < last_group]
     return min(waiting, default=None)
+
+
+def between_outputs(items: Sequence[Item]) -> tuple[int, ...]:
+    """Return every index, legal or not, that is not within what the model gave out at once."""
+    runs = led_runs(items)
+    return tuple(
+        index
+        for index, item in enumerate(items)
+        if not index or not (goes_on(runs, index - 1) or _side_by_side(items[index - 1], item))
+    )
+
+
+def _side_by_side(before: Item, item: Item) -> bool:
+    # Calls side by side are one group; those of a message are a group of their own.
+    goes_along = bool(before.calls) or before.leads
+    return item.kind is Kind.ASSISTANT and item.role != _MESSAGE and goes_along
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ def arrange(
         # The record stands in front of what was said earlier than the first kept user message.
         after = [*early, *after]
     elif not after:
-        onto = [rest.pop(0)] if next_is_user else []
+        # Pins stand behind the record, and before what may be the last message.
+        onto = [rest.pop(0)] if next_is_user and not pinned else []
     elif next_is_user and not pinned:
         # A branch goes on with a user message right after the cut: the two become one, or we
         # would have made two user messages neighbours.

@@ -31,6 +31,7 @@ from proxy.compaction.policy import (
 from proxy.transcript import Content, Item, Kind, Piece, Size, Transcript, total
 
 _MIN_CLIPPABLE_CHARS = 256
+_NO_GAIN = "no_gain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +204,16 @@ class _Planner:
         clips: Mapping[int, Clipped] = self.state.clips
         changed = self.checkpoint is not None or bool(clips)
         pieces, full = self._apply(clips) if changed else ((), self.before)
-        due = "force" if self.q.force else trigger_reason(self.limits, full, self._chars(full))
-        skipped = ""
-        if due and not self.q.attempt.outcome and (self.q.policy.auto or self.q.force):
-            choice = self._compaction(due, full, clips)
-            if isinstance(choice, Compact):
-                return choice
-            skipped = choice
-        if not self._fits(full):
+        due, choice = self._due(full, clips)
+        skipped = "" if isinstance(choice, Compact) else choice
+        if not isinstance(choice, Compact) and not self._fits(full):
             pieces, full, clips = self._clip(pieces or whole(self.t.items), full)
-        outlook = Outlook(self.before, full, skipped, due or "")
+            if skipped == _NO_GAIN and clips != self.state.clips:
+                # Sent again, it would be compared with what is left now; so this is done at once.
+                _, choice = self._due(full, clips)
+        if isinstance(choice, Compact):
+            return choice
+        outlook = Outlook(self.before, full, skipped, due)
         new = clips != self.state.clips
         if self._over_hard(full) or self._over_window(full):
             choice = self._by_budget(full, clips)
@@ -224,6 +225,13 @@ class _Planner:
             return Forward(outlook)
         validate(self.t, pieces)
         return Substitute(outlook, pieces, clips, new)
+
+    def _due(self, full: Size, clips: Mapping[int, Clipped]) -> tuple[str, Compact | str]:
+        """Return the rule that fires, and the compaction or why there is none."""
+        rule = "force" if self.q.force else trigger_reason(self.limits, full, self._chars(full))
+        if not rule or self.q.attempt.outcome or not (self.q.policy.auto or self.q.force):
+            return rule or "", ""
+        return rule, self._compaction(rule, full, clips)
 
     def _apply(self, clips: Mapping[int, Clipped]) -> tuple[tuple[Piece, ...], Size]:
         caps = {index: clipped.caps for index, clipped in clips.items()}
@@ -312,7 +320,7 @@ class _Planner:
             return why_none(self.t, done)
         exempt = due == "budget" and self._over_hard(full)
         if not exempt and not gains(full.tokens, candidate.tokens, self.limits.fit):
-            return "no_gain"
+            return _NO_GAIN
         return self._compact(due, full, candidate, frontier, clipped)
 
     def _compact(

@@ -137,7 +137,9 @@ def test_pinned_system_items_stand_first_and_other_pins_behind_the_carrier() -> 
     assert cut == Cut(4, (), (1,), (2,))
     pieces = arrange(items, cut, "R")
     validate(to_transcript(messages), pieces)
-    assert _outline(pieces) == [1, [4], 2, 5]
+    assert _outline(pieces) == [1, [], 2, 4, 5]
+    # So that the last message stays the last one.
+    assert _outline(arrange(items[:5], cut, "R")) == [1, [], 2, 4]
     assert cut.replaced() == (0, 3)
 
 

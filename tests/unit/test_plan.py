@@ -331,6 +331,15 @@ def test_a_compaction_that_saves_less_than_a_tenth_is_not_made() -> None:
     assert (decision.outlook.reason, decision.outlook.skipped) == ("threshold", "no_gain")
 
 
+def test_next_to_what_is_clipped_a_compaction_is_worth_while_at_once() -> None:
+    """Not only when the same request comes again, which would change what it began with."""
+    messages = tool_session(8, result_chars=720)
+    messages[-1]["content"] = prose(60_000, 3)
+    decision = _decide(messages, None, Window(3000))
+    assert isinstance(decision, Compact)
+    assert decision.clipped
+
+
 def test_a_request_that_is_all_instructions_is_left_alone() -> None:
     messages = [system("rule " * 7600), *_chat(10)]
     decision = _decide(messages, None, Window(10_000))
