@@ -104,7 +104,7 @@ def migrate_command(
         ),
     ] = None,
 ) -> None:
-    """Copy all sessions to another store, either way, and compare what arrived.
+    """Copy all sessions and recorded responses to another store, and compare what arrived.
 
     The source stays as it is and may be in use. Repeat it at will: after an interruption, or to
     catch up with what was used meanwhile.

@@ -59,15 +59,16 @@ class Watch:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, stage: Stage, done: int, total: int) -> None:
-        """Take how many sessions of how many are done."""
+    def show(self, stage: Stage, done: int, total: int | None) -> None:
+        """Take how many sessions of how many are done; without a total, how many responses."""
         if self._bar is not None:
             if stage != self._stage or self._task is None:
                 self._task = self._bar.add_task(stage, total=total)
             self._bar.update(self._task, completed=done, total=total)
         elif stage != self._stage or done == total or time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_SECONDS
-            sys.stderr.write(f"{stage}: {done:,} of {counted(total, 'session')}\n")
+            of = "so far" if total is None else f"of {counted(total, 'session')}"
+            sys.stderr.write(f"{stage}: {done:,} {of}\n")
             sys.stderr.flush()
         self._stage = stage
 
@@ -94,7 +95,8 @@ class Report:
     def is_fine(self) -> bool:
         """Whether everything that can be copied is there."""
         tally = self.tally
-        return self.is_complete and not (tally.different or tally.left_behind)
+        different = tally.different or tally.different_responses
+        return self.is_complete and not (different or tally.left_behind)
 
     def to_json(self) -> JsonObject:
         """Return it as one JSON object; it holds no key."""
@@ -140,11 +142,15 @@ class Report:
             counted(tally.clip_decisions, "clip decision"),
             counted(tally.archived, "archived message"),
             counted(tally.events, "event"),
+            counted(tally.responses, "recorded response"),
         )
         yield f"  {', '.join(parts)}"
         yield f"  {counted(tally.bytes, 'byte')} in {self.seconds:.1f} seconds"
         if not self.dry_run:
-            yield f"verified: {counted(tally.verified, 'session')} equal in the target"
+            what = counted(tally.verified, "session")
+            if tally.responses and not tally.different_responses:
+                what += f" and {counted(tally.responses, 'recorded response')}"
+            yield f"verified: {what} equal in the target"
 
     def warnings(self) -> Iterator[str]:
         """Yield what needs doing something about."""
@@ -159,6 +165,12 @@ class Report:
             yield (
                 f"{count} not equal in the target ({first}): was it used meanwhile, or is it full "
                 "or damaged? Repeat, then see `foldgate store check`"
+            )
+        if tally.different_responses:
+            count = counted(tally.different_responses, "recorded response")
+            yield (
+                f"{count} not equal in the target: was it used meanwhile, or is it full, damaged "
+                "or of a newer version? Repeat, then see `foldgate store check`"
             )
         if self.key_fate == "other" and self.configured_key is None:
             yield (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proxy.sessions.sqlite_check import SqliteCheck
 from proxy.sessions.sqlite_store import SqliteStore
-from proxy.sessions.store import SessionStore
+from proxy.sessions.store import WholeStore
 from proxy.sessions.store_check import Finding
 from proxy.sessions.store_url import StoreUrl, parse_store_url
 from proxy.settings.model import StoreSettings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DAY_SECONDS = 86_400.0
 
 
-class OpenableStore(SessionStore, Protocol):
+class OpenableStore(WholeStore, Protocol):
     """A store as the application makes it."""
 
     async def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Copying every session from one store to another, through the port alone.
+"""Copying all sessions and recorded responses from one store to another, through the ports alone.
 
 Both stores may be in use. What is there already stays as it is, so a copy may be interrupted and
 repeated at will; what was used in the source since is then copied too. Nothing is ever deleted.
@@ -14,17 +14,19 @@ from proxy import codec
 from proxy.codec import JsonObject
 from proxy.errors import StateCorrupt
 from proxy.sessions import state
+from proxy.sessions.response_copy import ResponseCopy
+from proxy.sessions.responses import RecordedResponse
 from proxy.sessions.state import Change, Unreadable
-from proxy.sessions.store import SessionStore
+from proxy.sessions.store import SessionStore, WholeStore
 from proxy.sessions.store_check import unreadable_facts
 from proxy.telemetry import Event
 
 EVENTS_AT_ONCE = 500
 SHOWN_SESSIONS = 20
 
-Stage = Literal["copying", "verifying"]
-Show = Callable[[Stage, int, int], None]
-"""Takes how many sessions of how many are done."""
+Stage = Literal["copying", "responses", "verifying"]
+Show = Callable[[Stage, int, int | None], None]
+"""Takes how many sessions of how many are done; how many responses there are nobody knows."""
 
 TENANCY = "tenancy"
 """Name of the secret that sessions are found with."""
@@ -45,8 +47,10 @@ class Tally:
     clip_decisions: int = 0
     archived: int = 0
     events: int = 0
+    responses: int = 0
+    """Responses that the target has now."""
     bytes: int = 0
-    """Checkpoints and archived messages, before they are compressed."""
+    """Checkpoints, archived messages and items of responses, before they are compressed."""
     unreadable: Counter[Unreadable] = field(default_factory=Counter)
     verified: int = 0
     """Sessions whose checkpoints and clips are equal in the target."""
@@ -54,6 +58,8 @@ class Tally:
     """Checkpoints that the target did not keep, and that the source finds no more either."""
     different: list[str] = field(default_factory=list)
     """Sessions that are not equal in the target."""
+    different_responses: int = 0
+    """Responses that the target did not take or that are not equal there."""
 
     @property
     def left_behind(self) -> int:
@@ -75,6 +81,12 @@ class Tally:
         self.bytes += sum(len(item.raw) for item in change.archive)
         self.events += len(change.events)
 
+    def add_response(self, response: RecordedResponse, *, taken: bool) -> None:
+        """Count a response."""
+        self.responses += taken
+        self.different_responses += not taken
+        self.bytes += sum(len(item) for item in response.items)
+
     def to_json(self) -> JsonObject:
         """Return it as a JSON object."""
         return {
@@ -84,11 +96,13 @@ class Tally:
             "clip_decisions": self.clip_decisions,
             "archived": self.archived,
             "events": self.events,
+            "responses": self.responses,
             "bytes": self.bytes,
             "unreadable": unreadable_facts(self.unreadable),
             "verified": self.verified,
             "out_of_reach": self.out_of_reach,
             "different": [*self.different[:SHOWN_SESSIONS]],
+            "different_responses": self.different_responses,
         }
 
 
@@ -113,16 +127,17 @@ class _Records:
 class Migration:
     """One copy of everything."""
 
-    def __init__(self, source: SessionStore, target: SessionStore | None, show: Show) -> None:
+    def __init__(self, source: WholeStore, target: WholeStore | None, show: Show) -> None:
         """Copy from `source` to `target`; without a target everything is read and counted only."""
         self._source = source
         self._target = target
+        self._responses = ResponseCopy(source.responses, target.responses if target else None)
         self._show = show
         self._copied: dict[str, _Records] = {}
         self.tally = Tally()
 
     async def copy(self) -> None:
-        """Copy every session.
+        """Copy every session, then every recorded response.
 
         Raises:
             StoreError: when a store fails; what was copied until then stays.
@@ -137,9 +152,10 @@ class Migration:
                 # Some may have come meanwhile.
                 tally.total = max(tally.total, tally.sessions)
                 self._show("copying", tally.sessions, tally.total)
+        await self._responses.copy(tally.note, self._count)
 
     async def verify(self) -> None:
-        """Read every copied session from the target and compare.
+        """Read what was copied from the target and compare.
 
         Raises:
             StoreError: when a store fails.
@@ -154,6 +170,11 @@ class Migration:
             else:
                 self.tally.different.append(session)
             self._show("verifying", number, total)
+        self.tally.different_responses += await self._responses.verify()
+
+    def _count(self, response: RecordedResponse, taken: bool) -> None:
+        self.tally.add_response(response, taken=taken)
+        self._show("responses", self.tally.responses, None)
 
     async def _copy(self, session: str) -> _Records:
         records = _Records()

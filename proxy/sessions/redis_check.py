@@ -228,7 +228,20 @@ class RedisCheck:
                 unlisted += await self._look(batch, contents)
                 batch.clear()
         unlisted += await self._look(batch, contents)
+        await self._count_responses(contents)
         return [*contents.findings(), await self._listing(unlisted)]
+
+    async def _count_responses(self, contents: Contents) -> None:
+        seen = set[bytes]()
+        async for key in self._client.keys(self._keys.all_responses):
+            anchor = self._keys.anchor_of(key)
+            if anchor and anchor not in seen:
+                seen.add(anchor)
+                try:
+                    count = await self._client.call("HGET", self._keys.responses(anchor), "c")
+                    contents.responses += int(data(count)) if count is not None else 0
+                except (StateCorrupt, ValueError):
+                    contents.note(Unreadable("damaged"))
 
     async def _look(self, anchors: Sequence[bytes], contents: Contents) -> int:
         """Count what is there for some anchors; return how many sessions are not listed."""

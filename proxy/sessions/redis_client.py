@@ -42,6 +42,8 @@ ANSWER_SECONDS = 2.0
 """A connection that was silent for this long is given up; callers wait much shorter."""
 
 MAX_CONNECTIONS = 256
+AT_ONCE = 16
+"""Commands that one call has under way in a cluster."""
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "timeout"),
@@ -248,6 +250,26 @@ class RedisClient:
         except _TROUBLE as error:
             raise failure(error) from None
         return [_without_damage(reply) for reply in replies]
+
+    async def each(
+        self, commands: Sequence[Sequence[Argument]], *, lenient: bool = False
+    ) -> Sequence[Reply]:
+        """Run commands as `pipeline` does, also while a cluster moves their keys about."""
+        if not isinstance(self._client, RedisCluster):
+            return await self.pipeline(commands, lenient=lenient)
+        found = list[Reply]()
+        for start in range(0, len(commands), AT_ONCE):
+            part = commands[start : start + AT_ONCE]
+            calls = (self.call(*command) for command in part)
+            # All are over before a failure is told: one that went on would connect after `close`.
+            for reply in await asyncio.gather(*calls, return_exceptions=True):
+                if not isinstance(reply, BaseException):
+                    found.append(reply)
+                elif lenient and isinstance(reply, StateCorrupt):
+                    found.append(None)
+                else:
+                    raise reply
+        return found
 
     async def keys(self, pattern: str, count: int = 500) -> AsyncIterator[bytes]:
         """Yield the keys that match, of all servers; each at least once.

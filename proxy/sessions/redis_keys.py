@@ -39,6 +39,23 @@ class Keys:
         """One archived item; what follows its address in an entry is not part of the name."""
         return f"{self.prefix}:{{{anchor.hex()}}}:blob:{address[:ADDRESS_BYTES].hex()}"
 
+    def responses(self, anchor: bytes) -> str:
+        """All recorded responses of an anchor, with their items."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:responses"
+
+    def response(self, key: bytes) -> str:
+        """The anchor of a recorded response."""
+        return f"{self.prefix}:response:{key.hex()}"
+
+    def item(self, key: bytes) -> str:
+        """The anchor and the place of an item that may be referred to."""
+        return f"{self.prefix}:item:{key.hex()}"
+
+    @property
+    def recorded(self) -> str:
+        """Anchors by when a response was last recorded."""
+        return f"{self.prefix}:{{sessions}}:recorded"
+
     @property
     def used(self) -> str:
         """Sessions by last use."""
@@ -67,11 +84,16 @@ class Keys:
         """A pattern for the state keys of all anchors."""
         return f"{_escaped(self.prefix)}:{{*}}:state"
 
-    def anchor_of(self, state_key: bytes) -> bytes:
-        """Return the anchor that a state key belongs to; empty when it is none of ours."""
-        text = state_key.decode("utf-8", "replace").removeprefix(f"{self.prefix}:{{")
+    @property
+    def all_responses(self) -> str:
+        """A pattern for the recorded responses of all anchors."""
+        return f"{_escaped(self.prefix)}:{{*}}:responses"
+
+    def anchor_of(self, key: bytes) -> bytes:
+        """Return the anchor that a key of one of these patterns has; empty when it is not ours."""
+        text = key.decode("utf-8", "replace").removeprefix(f"{self.prefix}:{{")
         try:
-            return bytes.fromhex(text.removesuffix("}:state"))
+            return bytes.fromhex(text.rpartition("}:")[0])
         except ValueError:
             return b""
 

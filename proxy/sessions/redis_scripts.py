@@ -69,7 +69,7 @@ local function ours(value)
   local name = ',' .. string.sub(value, 3, 2 + length) .. ','
   return length == 0 or string.find(ARGV[22], name, 1, true) ~= nil
 end
--- ARGV: see `RedisStore._commit_arguments`
+-- ARGV: see `RedisValues.commit_arguments`
 local key, time, session = KEYS[1], tonumber(ARGV[3]), ARGV[2]
 -- A session that was deleted meanwhile does not come back by what was known of it before.
 if ARGV[23] ~= '' and (tonumber(get('v')) or 0) > tonumber(ARGV[23]) then return 0 end
@@ -250,9 +250,10 @@ FORGET = Script.of(
     COMMON
     + """
 -- ARGV: session, limit or ''. Deletes it unless it was used since the limit.
--- Returns 'unknown', 'used' and when, or 'gone' and its archive ids.
+-- Returns 'unknown' and nothing, 'used' and when, or 'gone', how many are left of its anchor and
+-- its archive ids.
 local key, its = KEYS[1], row(ARGV[1])
-if redis.call('HEXISTS', key, 'x:' .. ARGV[1]) == 0 then return {'unknown'} end
+if redis.call('HEXISTS', key, 'x:' .. ARGV[1]) == 0 then return {'unknown', ''} end
 if ARGV[2] ~= '' and #its > 0 and its[2] >= tonumber(ARGV[2]) then
   return {'used', string.format('%.17g', its[2])}
 end
@@ -278,10 +279,11 @@ redis.call('HDEL', key, 'x:' .. ARGV[1])
 add('v', 1)
 local written = tonumber(get('tt')) or 0
 if ARGV[2] ~= '' and written < tonumber(ARGV[2]) then redis.call('HDEL', key, 't', 'tt') end
-if add('s', -1) <= 0 then
+local left = add('s', -1)
+if left <= 0 then
   redis.call('HDEL', key, 's', 't', 'tt', 'i', 'k')
 end
-local gone = {'gone'}
+local gone = {'gone', string.format('%d', left)}
 for n = 4, #its do gone[#gone + 1] = its[n] end
 return gone
 """

@@ -12,15 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from proxy import codec
-from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
+from proxy.compaction.checkpoint import Checkpoint
 from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
-from proxy.sessions import redis_events, state
+from proxy.sessions import redis_events
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions.redis_archive import RedisArchive
 from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_index import RedisIndex
 from proxy.sessions.redis_keys import Keys, data, items, text, tuples
+from proxy.sessions.redis_responses import RedisResponses
 from proxy.sessions.redis_values import RedisValues
 from proxy.sessions.sealing import Sealer
 from proxy.sessions.state import (
@@ -71,6 +72,9 @@ class RedisStore:
         self._life = int((retention.session + SLACK_SECONDS) * 1000)
         self._archive = RedisArchive(self._client, self._keys, sealer, retention.archive)
         self._index = RedisIndex(self._client, self._keys)
+        self.responses = RedisResponses(
+            self._client, self._keys, sealer, retention=retention.session, life=self._life
+        )
         self._anchors: OrderedDict[str, bytes] = OrderedDict()
 
     async def open(self) -> None:
@@ -123,7 +127,8 @@ class RedisStore:
         lines: list[Argument] = [codec.dumps(e.to_json()) for e in change.events if e.session]
         if lines:
             keys.append(self._keys.events(anchor, session))
-        arguments: list[Argument] = [*self._commit_arguments(change), *lines]
+        told = self._values.commit_arguments(change, self._life, MAX_CUTS)
+        arguments: list[Argument] = [*told, *lines]
         if await self._client.run(scripts.COMMIT, keys, arguments) != 1:
             raise LeaseLost("another process took the compaction over")
         if session:
@@ -224,6 +229,7 @@ class RedisStore:
             if await self._forget(session, anchor, repr(limit)):
                 gone += 1
                 await self._client.call("UNLINK", self._keys.events(anchor, session))
+        await self.responses.expire(now)
         return gone
 
     async def secret(self, name: str) -> bytes:
@@ -312,32 +318,6 @@ class RedisStore:
             newer=found.newer + newer,
         )
 
-    def _commit_arguments(self, change: Change) -> list[Argument]:
-        """Return what the commit script takes, in its order."""
-        anchor, lease = change.anchor, change.lease
-        arguments: list[Argument] = [self._life, change.session, repr(change.time)]
-        arguments += [lease.cut_digest, lease.token] if lease else ["", 0]
-        checkpoint = change.checkpoint
-        if checkpoint is None:
-            arguments += ["", "", 0, "", ""]
-        else:
-            body = self._values.checkpoint_body(anchor, checkpoint)
-            created = repr(checkpoint.created)
-            arguments += [checkpoint.id, checkpoint.cut_digest, created, checkpoint.session, body]
-        clips = change.clip_set
-        if clips is None:
-            arguments += ["", "", "", ""]
-        else:
-            body = self._values.clips_body(anchor, clips)
-            arguments += [clips.digest, clips.checkpoint, clips.session or "-", body]
-        struggle = change.struggle
-        told = struggle and self._values.struggle_body(anchor, struggle)
-        arguments += ["1", told] if told else ["", ""]
-        archive_id = change.archive_id if change.archive else ""
-        limits = (MAX_CUTS, state.MAX_CLIP_SETS, SCHEMA_VERSION, redis_events.MAX_EVENTS)
-        base = "" if change.version is None else change.version
-        return [*arguments, archive_id, *limits, self._values.sealer.key_names, base]
-
     async def _row(self, anchor: bytes, session: str) -> tuple[SessionRow, list[str]] | None:
         if not anchor:
             return None
@@ -358,7 +338,7 @@ class RedisStore:
 
     async def _forget(self, session: str, anchor: bytes, limit: str) -> bool:
         """Delete a session unless it was used since `limit`; False when there was none to go."""
-        answer = ["unknown"]
+        answer = ["unknown", ""]
         if anchor:
             key = self._keys.state(anchor)
             try:
@@ -367,17 +347,20 @@ class RedisStore:
             except StateCorrupt:
                 # Not ours to read, but in the place of what is to go.
                 await self._client.call("UNLINK", key)
-                answer = ["gone"]
-        if answer[0] == "used":
-            await self._index.note(session, anchor, float(answer[1]))
+                answer = ["gone", "0"]
+        word, told, *archive_ids = answer
+        if word == "used":
+            await self._index.note(session, anchor, float(told))
             return False
-        for archive_id in answer[1:]:
+        for archive_id in archive_ids:
             # What is not ours expires by itself, if ever.
             with suppress(StateCorrupt):
                 await self._archive.drop(anchor, session, archive_id)
+        if word == "gone" and not limit and int(told) <= 0:
+            await self.responses.drop(anchor)
         await self._index.remove(session)
         self._anchors.pop(session, None)
-        return answer[0] == "gone"
+        return word == "gone"
 
     def _remember(self, session: str, anchor: bytes) -> None:
         self._anchors[session] = anchor

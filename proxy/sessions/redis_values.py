@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
 from proxy.errors import StateCorrupt
-from proxy.sessions import state
-from proxy.sessions.redis_cluster import Reply
+from proxy.sessions import redis_events, state
+from proxy.sessions.redis_cluster import Argument, Reply
 from proxy.sessions.redis_keys import data, text, tuples
 from proxy.sessions.sealing import Sealer
-from proxy.sessions.state import ClipSet, Note, Struggle, ignore, readable
+from proxy.sessions.state import Change, ClipSet, Note, Struggle, ignore, readable
 
 _T = TypeVar("_T")
 
@@ -34,6 +34,32 @@ class RedisValues:
     def struggle_body(self, anchor: bytes, struggle: Struggle) -> bytes:
         """Return the stored form of a struggle."""
         return self.sealer.seal(state.dump_struggle(struggle), _context(anchor, "struggle"))
+
+    def commit_arguments(self, change: Change, life: int, max_cuts: int) -> list[Argument]:
+        """Return what the commit script takes of a change, in its order."""
+        anchor, lease = change.anchor, change.lease
+        arguments: list[Argument] = [life, change.session, repr(change.time)]
+        arguments += [lease.cut_digest, lease.token] if lease else ["", 0]
+        checkpoint = change.checkpoint
+        if checkpoint is None:
+            arguments += ["", "", 0, "", ""]
+        else:
+            body = self.checkpoint_body(anchor, checkpoint)
+            created = repr(checkpoint.created)
+            arguments += [checkpoint.id, checkpoint.cut_digest, created, checkpoint.session, body]
+        clips = change.clip_set
+        if clips is None:
+            arguments += ["", "", "", ""]
+        else:
+            body = self.clips_body(anchor, clips)
+            arguments += [clips.digest, clips.checkpoint, clips.session or "-", body]
+        struggle = change.struggle
+        told = struggle and self.struggle_body(anchor, struggle)
+        arguments += ["1", told] if told else ["", ""]
+        archive_id = change.archive_id if change.archive else ""
+        limits = (max_cuts, state.MAX_CLIP_SETS, SCHEMA_VERSION, redis_events.MAX_EVENTS)
+        base = "" if change.version is None else change.version
+        return [*arguments, archive_id, *limits, self.sealer.key_names, base]
 
     def checkpoint(
         self, anchor: bytes, id_: str, body: Reply, note: Note = ignore

@@ -44,7 +44,10 @@ class ResponseStore(Protocol):
     async def save(self, response: RecordedResponse) -> bool:
         """Record a response, whole or not at all; the newest of one key counts.
 
-        False, with nothing stored, when `base` is not (or no longer) known under its anchor.
+        Those that build on what it replaces keep the items they share with that. To record the
+        same twice is harmless. False, with nothing stored, when `base` is not (or no longer) known
+        under its anchor or has not as many items, and when the place is taken by something that
+        must not be overwritten: it is of a newer version, or not ours.
         """
         ...
 
@@ -55,14 +58,22 @@ class ResponseStore(Protocol):
         """
         ...
 
+    async def has(self, key: bytes) -> bool:
+        """Tell whether a response is known; much less work than loading it."""
+        ...
+
     async def load_items(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return the items that are known of these keys, as raw JSON by key."""
+        """Return the items that are known of these keys, as raw JSON by key.
+
+        The newest item of a key counts, whole or not at all.
+        """
         ...
 
     async def forget(self, key: bytes) -> bool:
         """Delete a response; False when unknown.
 
-        Items that another response of its anchor needs stay until that one goes too.
+        Items that another response of its anchor needs stay until that one goes too, and are
+        known by their names as long.
         """
         ...
 
@@ -70,12 +81,14 @@ class ResponseStore(Protocol):
         """Apply the retention limits; return how many responses went.
 
         The responses of an anchor go together, when none was recorded for the time of retention.
+        `SessionStore.expire` does this too.
         """
         ...
 
     def all_responses(self, note: Note = ignore) -> AsyncIterator[RecordedResponse]:
         """Yield every response, each after its base, so that another store can save them in order.
 
-        Values that cannot be read are left out, each with a note, and so is what builds on them.
+        What it has from responses that are not known any more counts as its own. Values that
+        cannot be read are left out, each with a note, and so is what builds on them.
         """
         ...

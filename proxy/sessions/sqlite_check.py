@@ -10,7 +10,12 @@ from pathlib import Path
 from proxy.codec import JsonObject
 from proxy.errors import StoreTooNew
 from proxy.sessions import state
-from proxy.sessions.sqlite_schema import BUSY_SECONDS, SCHEMA_VERSION, refuse_newer
+from proxy.sessions.sqlite_schema import (
+    BUSY_SECONDS,
+    SCHEMA_VERSION,
+    WITH_RESPONSES,
+    refuse_newer,
+)
 from proxy.sessions.state import readable
 from proxy.sessions.store_check import Contents, Finding, reachable, round_trip
 
@@ -72,7 +77,7 @@ class SqliteCheck:
                 yield Finding("persistence", "FAIL", "the file is damaged", fix)
                 return
             yield Finding("persistence", "ok", "every commit is on the disk; the file is whole")
-            yield from _contents(db)
+            yield from _contents(db, version)
 
     def _writable(self) -> Finding:
         try:
@@ -100,7 +105,7 @@ def _format(version: int) -> Finding:
     return Finding("server", "ok", text, facts=facts)
 
 
-def _contents(db: sqlite3.Connection) -> list[Finding]:
+def _contents(db: sqlite3.Connection, version: int) -> list[Finding]:
     contents = Contents(sessions=db.execute("SELECT count(*) FROM sessions").fetchone()[0])
     for (body,) in db.execute("SELECT data FROM checkpoints"):
         contents.checkpoints += 1
@@ -108,6 +113,8 @@ def _contents(db: sqlite3.Connection) -> list[Finding]:
     for (body,) in db.execute("SELECT data FROM clip_sets"):
         contents.clip_sets += 1
         readable(partial(state.load_clips, body), contents.note)
+    if version >= WITH_RESPONSES:
+        contents.responses = db.execute("SELECT count(key) FROM responses").fetchone()[0]
     listing = Finding("listing", "ok", "complete", facts={"unlisted": 0})
     return [*contents.findings(), listing]
 

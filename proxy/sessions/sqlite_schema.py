@@ -4,7 +4,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from proxy import codec
 from proxy.errors import LeaseLost, StateCorrupt, StoreTooNew
@@ -12,7 +12,10 @@ from proxy.sessions import state
 from proxy.sessions.state import Change, ClipSet, Lease
 from proxy.telemetry import Event
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+WITH_RESPONSES = 3
+"""The first version that has recorded responses."""
+
 BUSY_SECONDS = 2.0
 
 _MIGRATIONS = (
@@ -54,6 +57,24 @@ _MIGRATIONS = (
         process INTEGER NOT NULL, PRIMARY KEY (anchor, cut_digest)
     );
     CREATE TABLE versions (anchor BLOB PRIMARY KEY, version INTEGER NOT NULL, time REAL NOT NULL);
+    """,
+    """
+    CREATE TABLE responses (
+        id INTEGER PRIMARY KEY, key BLOB UNIQUE, anchor BLOB NOT NULL, base INTEGER,
+        shared INTEGER NOT NULL, total INTEGER NOT NULL, time REAL NOT NULL
+    );
+    CREATE INDEX responses_anchor ON responses (anchor, time);
+    CREATE INDEX responses_base ON responses (base);
+    CREATE TABLE response_items (
+        response INTEGER NOT NULL, position INTEGER NOT NULL, blob BLOB NOT NULL,
+        PRIMARY KEY (response, position)
+    ) WITHOUT ROWID;
+    CREATE INDEX response_items_blob ON response_items (blob);
+    CREATE TABLE item_names (
+        key BLOB NOT NULL, response INTEGER NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (key, response)
+    ) WITHOUT ROWID;
+    CREATE INDEX item_names_response ON item_names (response, position);
     """,
 )
 
@@ -260,6 +281,25 @@ def delete_sessions(db: sqlite3.Connection, sessions: Sequence[str], now: float)
         drop_orphans(db)
 
 
+_UNNAMED = (
+    " NOT EXISTS (SELECT 1 FROM archive WHERE blob = digest)"
+    " AND NOT EXISTS (SELECT 1 FROM response_items WHERE blob = digest)"
+)
+
+
 def drop_orphans(db: sqlite3.Connection) -> None:
-    """Delete blobs that no archive entry names."""
-    db.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT blob FROM archive)")
+    """Delete blobs that neither an archive entry nor a recorded response names."""
+    db.execute(f"DELETE FROM blobs WHERE {_UNNAMED}")
+
+
+def drop_blobs(db: sqlite3.Connection, digests: Iterable[bytes]) -> int:
+    """Delete those of some blobs that nothing names any more; return how many bytes went."""
+    freed = 0
+    for digest in set(digests):
+        row = db.execute(
+            f"SELECT length(data) FROM blobs WHERE digest = ? AND {_UNNAMED}", (digest,)
+        ).fetchone()
+        if row is not None:
+            db.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+            freed += int(row[0])
+    return freed

@@ -1,35 +1,31 @@
 """Session state in one SQLite file: nothing to install, survives restarts.
 
 Write-ahead log, full synchronisation, one transaction per commit: a crash at any instant leaves
-the old state or the new one. All statements run on one thread of their own; SQLite allows one
-writer anyway, and the event loop never waits for a disk.
+the old state or the new one.
 """
 
-import asyncio
 import hashlib
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from proxy.compaction.checkpoint import Checkpoint
-from proxy.errors import StateCorrupt, StoreUnavailable
+from proxy.errors import StateCorrupt
 from proxy.sessions import sqlite_export, state
+from proxy.sessions.sqlite_file import SqliteFile
+from proxy.sessions.sqlite_response_rows import drop_anchor
+from proxy.sessions.sqlite_responses import SqliteResponses
+from proxy.sessions.sqlite_retention import expire_responses, expire_sessions, shrink
 from proxy.sessions.sqlite_schema import (
     BUSY_SECONDS,
     apply,
     delete_sessions,
-    drop_orphans,
     end_lease,
     insert_events,
-    migrate,
     move_lease,
-    refuse_newer,
     take_lease,
     version_of,
 )
@@ -49,21 +45,16 @@ from proxy.telemetry import Event
 MAX_CUTS = 512
 """Cuts of one anchor that are looked at, the newest ones."""
 
-_KEEP_LEASE_SECONDS = 86_400.0
-
-_T = TypeVar("_T")
-
 
 class SqliteStore:
     """A `SessionStore` in one file."""
 
     def __init__(self, path: Path, *, retention_seconds: float, archive_bytes: int) -> None:
         """Use the file at `path`; nothing is opened before `open`."""
-        self._path = path
+        self._file = SqliteFile(path)
         self._retention_seconds = retention_seconds
         self._archive_bytes = archive_bytes
-        self._thread = ThreadPoolExecutor(1, "foldgate-sqlite")
-        self._connection: sqlite3.Connection | None = None
+        self.responses = SqliteResponses(self._file, retention_seconds, archive_bytes)
 
     async def open(self) -> None:
         """Open or create the file, readable by its owner alone, and bring it up to date.
@@ -72,21 +63,21 @@ class SqliteStore:
             StoreTooNew: when a newer version wrote it; the file is not touched.
             StoreUnavailable: when it cannot be opened or is not a store.
         """
-        await self._run(self._open)
+        await self._file.run(lambda: self._file.connect(BUSY_SECONDS))
 
     async def find(
         self, anchor: bytes, chain: Sequence[bytes], known: Collection[str] = ()
     ) -> AnchorState:
         """See `SessionStore.find`."""
-        return await self._run(lambda: self._find(anchor, chain, known))
+        return await self._file.run(lambda: self._find(anchor, chain, known))
 
     async def load_checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         """See `SessionStore.load_checkpoint`."""
-        return await self._run(lambda: self._checkpoint(anchor, checkpoint_id))
+        return await self._file.run(lambda: self._checkpoint(anchor, checkpoint_id))
 
     async def commit(self, change: Change) -> None:
         """See `SessionStore.commit`."""
-        await self._run(lambda: self._commit(change))
+        await self._file.run(lambda: self._commit(change))
 
     async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
         """See `SessionStore.acquire_lease`."""
@@ -96,22 +87,22 @@ class SqliteStore:
             token = take_lease(db, anchor, cut_digest, now, now + seconds)
             return None if token is None else Lease(anchor, cut_digest, token)
 
-        return await self._run(lambda: self._write(take))
+        return await self._file.run(lambda: self._file.write(take))
 
     async def renew_lease(self, lease: Lease, seconds: float) -> bool:
         """See `SessionStore.renew_lease`."""
-        return await self._run(
-            lambda: self._write(lambda db: move_lease(db, lease, time.time() + seconds))
+        return await self._file.run(
+            lambda: self._file.write(lambda db: move_lease(db, lease, time.time() + seconds))
         )
 
     async def release_lease(self, lease: Lease) -> None:
         """See `SessionStore.release_lease`."""
-        await self._run(lambda: self._write(lambda db: end_lease(db, lease)))
+        await self._file.run(lambda: self._file.write(lambda db: end_lease(db, lease)))
 
     async def touch(self, anchor: bytes, session: str, time: float) -> None:
         """See `SessionStore.touch`."""
-        await self._run(
-            lambda: self._write(
+        await self._file.run(
+            lambda: self._file.write(
                 lambda db: db.execute(
                     "UPDATE sessions SET used = max(used, ?) WHERE id = ? AND anchor = ?",
                     (time, session, anchor),
@@ -123,13 +114,13 @@ class SqliteStore:
         """See `SessionStore.append_events`."""
         kept = [event for event in events if event.session]
         if kept:
-            await self._run(lambda: self._write(lambda db: insert_events(db, kept)))
+            await self._file.run(lambda: self._file.write(lambda db: insert_events(db, kept)))
 
     async def events(self, session: str) -> list[str]:
         """See `SessionStore.events`."""
-        rows = await self._run(
+        rows = await self._file.run(
             lambda: (
-                self._db()
+                self._file.db()
                 .execute("SELECT data FROM events WHERE session = ? ORDER BY id", (session,))
                 .fetchall()
             )
@@ -138,9 +129,9 @@ class SqliteStore:
 
     async def archived(self, session: str, archive_id: str) -> list[Archived]:
         """See `SessionStore.archived`."""
-        rows = await self._run(
+        rows = await self._file.run(
             lambda: (
-                self._db()
+                self._file.db()
                 .execute(
                     "SELECT position, data FROM archive JOIN blobs ON blobs.digest = archive.blob"
                     " WHERE session = ? AND archive_id = ? ORDER BY position",
@@ -153,9 +144,9 @@ class SqliteStore:
 
     async def sessions(self, limit: int = 100) -> list[SessionRow]:
         """See `SessionStore.sessions`."""
-        rows = await self._run(
+        rows = await self._file.run(
             lambda: (
-                self._db()
+                self._file.db()
                 .execute(
                     "SELECT id, created, used,"
                     " (SELECT count(*) FROM checkpoints WHERE session = sessions.id)"
@@ -169,8 +160,8 @@ class SqliteStore:
 
     async def all_sessions(self) -> AsyncIterator[str]:
         """See `SessionStore.all_sessions`."""
-        page, last = partial(sqlite_export.sessions_after, self._db()), 0
-        while rows := await self._run(partial(page, last)):
+        page, last = partial(sqlite_export.sessions_after, self._file.db()), 0
+        while rows := await self._file.run(partial(page, last)):
             for _, session in rows:
                 yield session
             last = rows[-1][0]
@@ -188,13 +179,15 @@ class SqliteStore:
                 " AND NOT EXISTS (SELECT 1 FROM sessions WHERE anchor = ?1)",
                 known,
             )
+            if not db.execute("SELECT 1 FROM sessions WHERE anchor = ?", known).fetchone():
+                drop_anchor(db, known[0])
             return True
 
-        return await self._run(lambda: self._write(delete))
+        return await self._file.run(lambda: self._file.write(delete))
 
     async def expire(self, now: float) -> int:
         """See `SessionStore.expire`."""
-        return await self._run(lambda: self._write(lambda db: self._expire(db, now)))
+        return await self._file.run(lambda: self._file.write(lambda db: self._expire(db, now)))
 
     async def secret(self, name: str) -> bytes:
         """See `SessionStore.secret`."""
@@ -206,12 +199,12 @@ class SqliteStore:
             row = db.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
             return bytes(row[0])
 
-        return await self._run(lambda: self._write(draw))
+        return await self._file.run(lambda: self._file.write(draw))
 
     async def known_secret(self, name: str) -> bytes | None:
         """See `SessionStore.known_secret`."""
         query = "SELECT value FROM secrets WHERE name = ?"
-        row = await self._run(lambda: self._db().execute(query, (name,)).fetchone())
+        row = await self._file.run(lambda: self._file.db().execute(query, (name,)).fetchone())
         return bytes(row[0]) if row else None
 
     async def adopt_secret(self, name: str, value: bytes) -> bytes:
@@ -220,72 +213,24 @@ class SqliteStore:
         def adopt(db: sqlite3.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO secrets VALUES (?, ?)", (name, value))
 
-        await self._run(lambda: self._write(adopt))
+        await self._file.run(lambda: self._file.write(adopt))
         return await self.secret(name)
 
     async def export(self, session: str, note: Note = ignore) -> AsyncIterator[Change]:
         """See `SessionStore.export`."""
-        for part in await self._run(lambda: sqlite_export.parts(self._db(), session, note)):
-            change = await self._run(part)
+        for part in await self._file.run(
+            lambda: sqlite_export.parts(self._file.db(), session, note)
+        ):
+            change = await self._file.run(part)
             if change is not None:
                 yield change
 
     async def close(self) -> None:
         """See `SessionStore.close`."""
-        await self._run(self._close)
-        self._thread.shutdown()
-
-    async def _run(self, work: Callable[[], _T]) -> _T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", type(error).__name__)
-            raise StoreUnavailable(f"the SQLite store failed ({name})") from None
-        except OSError as error:
-            raise StoreUnavailable(f"the SQLite store failed ({error.strerror})") from None
-
-    def _db(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise StoreUnavailable("the SQLite store is not open")
-        return self._connection
-
-    def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._path.touch(mode=0o600, exist_ok=True)
-        # Even closing a writable connection would fold a newer version's log into its file.
-        probe = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode=ro", timeout=BUSY_SECONDS, uri=True
-        )
-        with closing(probe):
-            refuse_newer(probe)
-        db = sqlite3.connect(
-            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        with ExitStack() as unless_ready:
-            unless_ready.callback(db.close)
-            migrate(db)
-            unless_ready.pop_all()
-        self._connection = db
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        db = self._db()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(db)
-            db.execute("COMMIT")
-        finally:
-            # Still open means that something above failed.
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-        return result
+        await self._file.close()
 
     def _find(self, anchor: bytes, chain: Sequence[bytes], in_hand: Collection[str]) -> AnchorState:
-        db = self._db()
+        db = self._file.db()
         rows = db.execute(
             "SELECT cut_digest, id FROM checkpoints WHERE anchor = ?"
             " ORDER BY created DESC, rowid DESC LIMIT ?",
@@ -319,7 +264,7 @@ class SqliteStore:
 
     def _clip_sets(self, anchor: bytes) -> tuple[list[ClipSet], int]:
         sets, damaged = [], 0
-        for digest, checkpoint, session, data in self._db().execute(
+        for digest, checkpoint, session, data in self._file.db().execute(
             "SELECT digest, checkpoint, session, data FROM clip_sets WHERE anchor = ?", (anchor,)
         ):
             try:
@@ -332,7 +277,7 @@ class SqliteStore:
         return sets, damaged
 
     def _struggle(self, anchor: bytes) -> Struggle:
-        row = self._db().execute(
+        row = self._file.db().execute(
             "SELECT failures, cool_until, attempted, budget_tried FROM struggles WHERE anchor = ?",
             (anchor,),
         )
@@ -341,7 +286,7 @@ class SqliteStore:
 
     def _checkpoint(self, anchor: bytes, checkpoint_id: str) -> Checkpoint | None:
         found = (
-            self._db()
+            self._file.db()
             .execute(
                 "SELECT data FROM checkpoints WHERE id = ? AND anchor = ?", (checkpoint_id, anchor)
             )
@@ -358,30 +303,10 @@ class SqliteStore:
             (hashlib.sha256(item.raw).digest(), len(item.raw), state.pack(item.raw), item.index)
             for item in change.archive
         ]
-        self._write(lambda db: apply(db, change, blobs))
+        self._file.write(lambda db: apply(db, change, blobs))
 
     def _expire(self, db: sqlite3.Connection, now: float) -> int:
-        limit = now - self._retention_seconds
-        rows = db.execute("SELECT id FROM sessions WHERE used < ?", (limit,)).fetchall()
-        delete_sessions(db, [row[0] for row in rows], now)
-        db.execute("DELETE FROM struggles WHERE time < ?", (limit,))
-        db.execute("DELETE FROM versions WHERE time < ?", (limit,))
-        db.execute("DELETE FROM leases WHERE until < ?", (now - _KEEP_LEASE_SECONDS,))
-        db.execute(
-            "DELETE FROM events WHERE time < ? AND session NOT IN (SELECT id FROM sessions)",
-            (limit,),
-        )
-        self._shrink_archive(db)
-        return len(rows)
-
-    def _shrink_archive(self, db: sqlite3.Connection) -> None:
-        stored = db.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()[0]
-        while stored > self._archive_bytes:
-            oldest = db.execute(
-                "SELECT session, archive_id FROM archive ORDER BY time LIMIT 1"
-            ).fetchone()
-            if oldest is None:
-                return
-            db.execute("DELETE FROM archive WHERE session = ? AND archive_id = ?", oldest)
-            drop_orphans(db)
-            stored = db.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()[0]
+        gone = expire_sessions(db, now, self._retention_seconds)
+        expire_responses(db, now - self._retention_seconds)
+        shrink(db, self._archive_bytes)
+        return gone

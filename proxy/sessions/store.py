@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from proxy.compaction.checkpoint import Checkpoint
+from proxy.sessions.responses import ResponseStore
 from proxy.sessions.state import (
     AnchorState,
     Archived,
@@ -92,11 +93,14 @@ class SessionStore(Protocol):
         ...
 
     async def delete_session(self, session: str) -> bool:
-        """Delete a session and all that no other session reaches; False when unknown."""
+        """Delete a session and all that no other session reaches; False when unknown.
+
+        With the last session of an anchor go the responses that were recorded under it.
+        """
         ...
 
     async def expire(self, now: float) -> int:
-        """Apply the retention limits; return how many sessions went."""
+        """Apply the retention limits, also to recorded responses; return how many sessions went."""
         ...
 
     async def secret(self, name: str) -> bytes:
@@ -120,4 +124,13 @@ class SessionStore(Protocol):
 
     async def close(self) -> None:
         """Release everything; committed data stays."""
+        ...
+
+
+class WholeStore(SessionStore, Protocol):
+    """A session store with that of the responses recorded beside the sessions."""
+
+    @property
+    def responses(self) -> ResponseStore:
+        """What it keeps of the Responses API; opened, closed and expired with it."""
         ...

@@ -44,6 +44,8 @@ class Contents:
     sessions: int = 0
     checkpoints: int = 0
     clip_sets: int = 0
+    responses: int = 0
+    """Recorded responses, whose items are not read."""
     unreadable: Counter[Unreadable] = field(default_factory=Counter)
 
     def note(self, value: Unreadable) -> None:
@@ -56,10 +58,12 @@ class Contents:
             "sessions": self.sessions,
             "checkpoints": self.checkpoints,
             "clip_sets": self.clip_sets,
+            "responses": self.responses,
         }
         text = (
             f"{counted(self.sessions, 'session')}, {counted(self.checkpoints, 'checkpoint')}, "
-            f"{counted(self.clip_sets, 'clip set')}"
+            f"{counted(self.clip_sets, 'clip set')}, "
+            f"{counted(self.responses, 'recorded response')}"
         )
         return [Finding("contents", "ok", text, facts=counts), *self._values()]
 

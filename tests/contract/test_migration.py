@@ -10,11 +10,21 @@ import pytest_asyncio
 from proxy import codec
 from proxy.compaction.checkpoint import SCHEMA_VERSION
 from proxy.errors import StoreUnavailable
+from proxy.server.stores import OpenableStore
 from proxy.sessions import state
 from proxy.sessions.migration import TENANCY, Migration, Stage, carry_key
+from proxy.sessions.redis_response_scripts import NODE_VERSION
+from proxy.sessions.responses import RecordedResponse
 from proxy.sessions.state import Archived, Change, Struggle, Unreadable
-from proxy.sessions.store import SessionStore
 from tests import redis_servers as servers
+from tests.contract.response_store_contract import (
+    exported,
+    items_of,
+    name,
+    record,
+    response,
+    texts,
+)
 from tests.contract.session_store_contract import (
     ANCHOR,
     NOW,
@@ -30,6 +40,7 @@ from tests.contract.session_store_contract import (
     noise,
     numbers,
 )
+from tests.contract.test_redis_responses import make_newer
 from tests.contract.test_redis_store import SECRET, RedisHarness
 from tests.contract.test_sqlite_store import SqliteHarness
 
@@ -38,8 +49,9 @@ KINDS = ("sqlite", "redis", "encrypted")
 PAIRS = [(one, other) for one in KINDS for other in KINDS]
 
 
-def quiet(stage: Stage, done: int, total: int) -> None:
-    assert 0 <= done <= total, stage
+def quiet(stage: Stage, done: int, total: int | None) -> None:
+    assert (total is None) == (stage == "responses")
+    assert total is None or 0 <= done <= total, stage
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -86,8 +98,8 @@ async def places(redis_url: str, tmp_path: Path) -> AsyncIterator[Harnesses]:
     await harnesses.close()
 
 
-async def fill(store: SessionStore) -> None:
-    """Two sessions of one conversation, and one of another with a struggle."""
+async def fill(store: OpenableStore) -> None:
+    """Two sessions of one conversation, one of another with a struggle, and responses of both."""
     for n in (1, 2):
         checkpoint = make_checkpoint(f"cp{n}", n, created=NOW + n)
         archive = archive_of(b"%d" % n, b"shared", noise(300_000, n), b"")
@@ -101,9 +113,20 @@ async def fill(store: SessionStore) -> None:
     )
     await store.append_events([event(99, "s3"), event(100, "s3")])
     await store.touch(ANCHOR, "s1", NOW + 500)
+    large = RecordedResponse(name("r5"), OTHER, b"", 0, (noise(700_000, 9), b"{}"), time=NOW)
+    await record(
+        store.responses,
+        response("r1", "abc", names={"a": 0, "c": 2}),
+        response("r2", "de", "r1", 3, names={"e": 1}, time=NOW + 1),
+        response("gone", "f", "r2", 5, names={"f": 0}),
+        response("r3", "g", "gone", 6),
+        response("r4", "h", "r2", 2),
+        large,
+    )
+    await store.responses.forget(name("gone"))
 
 
-async def everything(store: SessionStore) -> dict[str, object]:
+async def everything(store: OpenableStore) -> dict[str, object]:
     """All that the port tells."""
     archives: dict[str, list[Archived]] = {
         name: await store.archived(session, name)
@@ -115,6 +138,8 @@ async def everything(store: SessionStore) -> dict[str, object]:
         "sessions": await store.sessions(),
         "archives": archives,
         "events": [await store.events(f"s{n}") for n in (1, 2, 3)],
+        "responses": [await store.responses.load(name(f"r{n}")) for n in range(1, 6)],
+        "items": await store.responses.load_items([name(id_) for id_ in "abcdef"]),
     }
 
 
@@ -128,7 +153,7 @@ async def test_everything_arrives_and_a_repetition_changes_nothing(
     target = await there.open()
     await fill(source)
     before = await everything(source)
-    shown: list[tuple[Stage, int, int]] = []
+    shown: list[tuple[Stage, int, int | None]] = []
     migration = Migration(source, target, lambda *line: shown.append(line))
 
     await migration.copy()
@@ -144,14 +169,16 @@ async def test_everything_arrives_and_a_repetition_changes_nothing(
     ]  # fmt: skip
     assert isinstance(tally["bytes"], int)
     assert tally["bytes"] > 600_000
-    stages: list[tuple[Stage, int, int]] = [("copying", n, 3) for n in range(4)]
+    assert (tally["responses"], tally["different_responses"]) == (5, 0)
+    stages: list[tuple[Stage, int, int | None]] = [("copying", n, 3) for n in range(4)]
+    stages += [("responses", n, None) for n in range(1, 6)]
     assert shown == [*stages, *(("verifying", n, 3) for n in range(4))]
-    blobs = await there.blobs()
+    blobs = await there.blobs(), await there.stored_items()
     again = Migration(source, target, quiet)
     await again.copy()
     await again.verify()
     assert await everything(target) == before
-    assert await there.blobs() == blobs
+    assert (await there.blobs(), await there.stored_items()) == blobs
     assert again.tally.verified == 3
     assert await everything(source) == before
 
@@ -246,7 +273,9 @@ async def test_a_missing_encryption_key_is_named(places: Harnesses) -> None:
         await without.close()
     unreadable = migration.tally.unreadable
     assert set(unreadable) == {Unreadable("locked", "k2")}
-    assert unreadable[Unreadable("locked", "k2")] == 3 + 1 + 1 + 9
+    # Of one response each item that is its own; what builds on it is left out with it.
+    assert unreadable[Unreadable("locked", "k2")] == 3 + 1 + 1 + 9 + 3 + 4
+    assert migration.tally.responses == 0
     assert migration.tally.left_behind == sum(unreadable.values())
     assert (await everything(target))["archives"] == {"cp1": [], "cp2": [], "cp3": []}
 
@@ -310,7 +339,7 @@ async def test_without_a_target_everything_is_read_only(places: Harnesses) -> No
     await migration.copy()
     await migration.verify()
     assert (migration.tally.sessions, migration.tally.archived) == (3, 9)
-    assert migration.tally.verified == 0
+    assert (migration.tally.verified, migration.tally.responses) == (0, 5)
     assert await carry_key(source, None) == "none"
     assert await source.known_secret(TENANCY) is None
     assert await everything(source) == before
@@ -391,3 +420,118 @@ async def test_keys_of_somebody_else_stop_nothing(places: Harnesses) -> None:
     assert dict(tally.unreadable) == {Unreadable("damaged"): 1}
     assert (tally.sessions, tally.checkpoints, tally.archived, tally.verified) == (3, 3, 5, 3)
     assert await source.relist() == 3
+
+
+# --- recorded responses ---
+
+
+@needs_redis
+@pytest.mark.parametrize(("one", "other"), [("sqlite", "encrypted"), ("redis", "sqlite")])
+async def test_responses_that_come_meanwhile_come_with_the_next_copy(
+    places: Harnesses, one: str, other: str
+) -> None:
+    here, there = places.make(one), places.make(other)
+    source, target = await here.open(), await there.open()
+    await fill(source)
+    await Migration(source, target, quiet).copy()
+    # Both are used meanwhile.
+    await record(source.responses, response("r6", "x", "r3", 7), response("r1", "new"))
+    await record(target.responses, response("r7", "y", "r2", 5))
+    await target.responses.forget(name("r4"))
+    migration = Migration(source, target, quiet)
+    await migration.copy()
+    await migration.verify()
+    assert (migration.tally.responses, migration.tally.different_responses) == (6, 0)
+    ids = ["r1", "r2", "r3", "r4", "r6", "r7"]
+    assert await texts(target.responses, *ids) == [
+        "new", "abcde", "abcdefg", "abh", "abcdefgx", "abcdey"
+    ]  # fmt: skip
+    assert await texts(source.responses, *ids[:-1]) == await texts(target.responses, *ids[:-1])
+
+
+@pytest.mark.parametrize("stop", range(5))
+async def test_an_interrupted_copy_of_responses_goes_on(places: Harnesses, stop: int) -> None:
+    source, target = await places.make("sqlite").open(), await places.make("sqlite").open()
+    await fill(source)
+    saves: list[RecordedResponse] = []
+
+    class Failing:
+        async def save(self, response: RecordedResponse) -> bool:
+            if len(saves) == stop:
+                raise StoreUnavailable("full")
+            saves.append(response)
+            return await target.responses.save(response)
+
+    class Target:
+        responses = Failing()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(target, name)
+
+    broken = Migration(source, Target(), quiet)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        await broken.copy()
+    assert broken.tally.responses == stop
+    again = Migration(source, target, quiet)
+    await again.copy()
+    await again.verify()
+    assert (again.tally.responses, again.tally.different_responses) == (5, 0)
+    assert await everything(target) == await everything(source)
+    told = await exported(target.responses)
+    assert len(told) == 5
+
+
+@needs_redis
+@pytest.mark.parametrize("kind", KINDS)
+async def test_damaged_items_leave_out_what_builds_on_them(places: Harnesses, kind: str) -> None:
+    here = places.make(kind)
+    await fill(await here.open())
+    await here.spoil_item(ANCHOR, items_of("e")[0], "flipped")
+    source, target = await here.open(), await places.make("sqlite").open()
+    migration = Migration(source, target, quiet)
+    await migration.copy()
+    await migration.verify()
+    tally = migration.tally
+    assert dict(tally.unreadable) == {Unreadable("damaged"): 1}
+    assert (tally.responses, tally.different_responses) == (3, 0)
+    assert await texts(target.responses, "r1", "r2", "r3", "r4") == ["abc", None, None, "abh"]
+
+
+@needs_redis
+async def test_responses_that_are_not_equal_are_told(places: Harnesses) -> None:
+    source, there = await places.make("sqlite").open(), places.make("redis")
+    assert isinstance(there, RedisHarness)
+    await fill(source)
+    target = await there.open()
+    migration = Migration(source, target, quiet)
+    await migration.copy()
+    await there.spoil_item(ANCHOR, items_of("h")[0], "cut")
+    await record(target.responses, response("r3", "xyz"))
+    await migration.verify()
+    assert (migration.tally.responses, migration.tally.different_responses) == (5, 2)
+    # A place that cannot be used for them takes none.
+    await there.client.call("SET", there.keys.responses(ANCHOR), "of somebody else")
+    refused = Migration(source, target, quiet)
+    await refused.copy()
+    await refused.verify()
+    assert (refused.tally.responses, refused.tally.different_responses) == (1, 4)
+
+
+@needs_redis
+async def test_what_builds_on_something_newer_in_the_target_is_taken(places: Harnesses) -> None:
+    source, there = await places.make("sqlite").open(), places.make("redis")
+    assert isinstance(there, RedisHarness)
+    await record(
+        source.responses,
+        response("r1", "a"),
+        response("r2", "b", "r1", 1),
+        response("r3", "c", "r2", 2),
+    )
+    target = await there.open()
+    await Migration(source, target, quiet).copy()
+    await make_newer(there, "r1", NODE_VERSION + 1)
+    migration = Migration(source, target, quiet)
+    await migration.copy()
+    await migration.verify()
+    # The first stays as it is, the second cannot be taken again, the third is taken as it was.
+    assert (migration.tally.responses, migration.tally.different_responses) == (1, 2)

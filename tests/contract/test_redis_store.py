@@ -13,21 +13,30 @@ from proxy.compaction.checkpoint import Checkpoint
 from proxy.errors import StateCorrupt
 from proxy.sessions import redis_events, state
 from proxy.sessions.redis_client import RedisClient
-from proxy.sessions.redis_keys import Keys
+from proxy.sessions.redis_keys import Keys, data, items
 from proxy.sessions.redis_store import MAX_CUTS, RedisStore, Retention
 from proxy.sessions.sealing import Sealer
 from proxy.sessions.state import ClipSet
 from proxy.sessions.store_url import parse_store_url
 from tests import redis_servers as servers
+from tests.contract.response_store_contract import (
+    ResponseHarness,
+    ResponseStoreContract,
+    exported,
+    name,
+    record,
+    response,
+    texts,
+)
 from tests.contract.session_store_contract import (
     ANCHOR,
     DAY,
     GENEROUS,
     NOW,
     SessionStoreContract,
-    StoreHarness,
     archive_of,
     checkpoint_change,
+    damage,
     digest,
     event,
     look,
@@ -42,7 +51,7 @@ PLAIN = Sealer()
 SECRET = Sealer([("k2", b"2" * 32), ("k1", b"1" * 32)])
 
 
-class RedisHarness(StoreHarness):
+class RedisHarness(ResponseHarness):
     """Stores under a prefix of their own on a running deployment."""
 
     def __init__(self, url: str, sealer: Sealer = PLAIN) -> None:
@@ -81,6 +90,25 @@ class RedisHarness(StoreHarness):
 
     async def blobs(self) -> int:
         return len({key async for key in self.client.keys(f"{self.prefix}:*:blob:*")})
+
+    def another(self) -> "RedisHarness":
+        return RedisHarness(self.url, self.sealer)
+
+    async def stored_items(self) -> int:
+        count = 0
+        async for key in self.client.keys(self.keys.all_responses):
+            fields = items(await self.client.call("HKEYS", key.decode()))
+            pieces, named = ([f for f in fields if data(f)[:2] == kind] for kind in (b"b:", b"f:"))
+            # All that is there is named.
+            assert len(pieces) == len(named)
+            count += len(pieces)
+        return count
+
+    async def spoil_item(self, anchor: bytes, raw: bytes, how: str) -> None:
+        key, field = self.keys.responses(anchor), b"b:" + self.sealer.address(raw)
+        stored = await self.client.call("HGET", key, field)
+        assert isinstance(stored, bytes)
+        await self.client.call("HSET", key, field, damage(stored, how))
 
     async def close(self) -> None:
         for store in self.opened:
@@ -164,7 +192,7 @@ async def sentinel(
         yield started.url
 
 
-class TestSingleServer(SessionStoreContract):
+class TestSingleServer(SessionStoreContract, ResponseStoreContract):
     @pytest.fixture
     async def harness(self, single: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(single)
@@ -172,7 +200,7 @@ class TestSingleServer(SessionStoreContract):
         await harness.close()
 
 
-class TestEncrypted(SessionStoreContract):
+class TestEncrypted(SessionStoreContract, ResponseStoreContract):
     @pytest.fixture
     async def harness(self, single: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(single, SECRET)
@@ -180,7 +208,7 @@ class TestEncrypted(SessionStoreContract):
         await harness.close()
 
 
-class TestLoneClusterNode(SessionStoreContract):
+class TestLoneClusterNode(SessionStoreContract, ResponseStoreContract):
     @pytest.fixture
     async def harness(self, lone_node: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(lone_node)
@@ -188,7 +216,7 @@ class TestLoneClusterNode(SessionStoreContract):
         await harness.close()
 
 
-class TestCluster(SessionStoreContract):
+class TestCluster(SessionStoreContract, ResponseStoreContract):
     @pytest.fixture
     async def harness(self, three_nodes: servers.RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(three_nodes.url)
@@ -196,7 +224,7 @@ class TestCluster(SessionStoreContract):
         await harness.close()
 
 
-class TestSentinel(SessionStoreContract):
+class TestSentinel(SessionStoreContract, ResponseStoreContract):
     @pytest.fixture
     async def harness(self, sentinel: str) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(sentinel)
@@ -243,6 +271,47 @@ async def test_a_slot_that_is_half_moved(three_nodes: servers.RedisCluster) -> N
         again = await store.find(anchor, [digest(1), digest(6)], [])
         assert set(again.cuts.values()) == {checkpoint.id, *(one.id for one in later)}
         assert await store.archived("s1", checkpoint.id) in ([*archive], [])
+    await harness.close()
+
+
+async def test_responses_whose_slots_are_half_moved(three_nodes: servers.RedisCluster) -> None:
+    """The responses of an anchor are in one slot, what points to them in others."""
+    harness = RedisHarness(three_nodes.url)
+    store = (await harness.open()).responses
+    await record(
+        store,
+        *(response(f"r{n}", "ab", f"r{n - 1}" if n else "", 2 * n) for n in range(5)),
+        response("r5", "cd", "r4", 10, names={"c": 0, "d": 1}),
+    )
+    places = [
+        harness.keys.responses(ANCHOR),
+        harness.keys.response(name("r5")),
+        harness.keys.item(name("d")),
+        harness.keys.recorded,
+    ]
+    for number, key in enumerate(places):
+        slot = await three_nodes.slot_of(key)
+        source = await three_nodes.owner_of(slot)
+
+        async def use(number: int = number) -> None:
+            loads = asyncio.gather(*(texts(store, "r5") for _ in range(20)))
+            items = asyncio.gather(
+                *(store.load_items([name("c"), name("d"), name("?")]) for _ in range(20))
+            )
+            saves = [
+                response(f"new{number}-{n}", "x", "r5", 3, names={f"i{n}": 0, "d": 0})
+                for n in range(20)
+            ]
+            await asyncio.gather(*(record(store, one) for one in saves))
+            await record(store, response("r5", "cd", "r4", 10, names={"c": 0, "d": 1}))
+            assert await loads == [["ababababab" + "cd"]] * 20
+            assert all(set(found) == {name("c"), name("d")} for found in await items)
+            assert await store.forget(saves[0].key) is True
+            assert await store.expire(NOW + 1) == 0
+
+        await three_nodes.move_slots([slot], source, (source + 1) % 3, use)
+        assert await texts(store, "r5", f"new{number}-7") == ["ababababab" + "cd", "abax"]
+    assert len(await exported(store)) == 6 + 19 * len(places)
     await harness.close()
 
 

@@ -4,6 +4,7 @@ Run as a program it is the writer that the tests kill or let run out of disk.
 """
 
 import asyncio
+import hashlib
 import random
 import resource
 import signal
@@ -22,6 +23,7 @@ from proxy.sessions.sqlite_store import SqliteStore
 from proxy.sessions.state import AnchorState, Change, ClipSet, SessionRow, Struggle
 from proxy.sessions.store import SessionStore
 from tests.contract import session_store_contract as suite
+from tests.contract.response_store_contract import ResponseHarness, ResponseStoreContract
 from tests.contract.session_store_contract import (
     ANCHOR,
     DAY,
@@ -31,6 +33,7 @@ from tests.contract.session_store_contract import (
     StoreHarness,
     archive_of,
     checkpoint_change,
+    damage,
     digest,
     event,
     make_checkpoint,
@@ -46,12 +49,13 @@ def _store(path: Path) -> SqliteStore:
     return SqliteStore(path, retention_seconds=DAY, archive_bytes=GENEROUS)
 
 
-class SqliteHarness(StoreHarness):
+class SqliteHarness(ResponseHarness):
     """One file, several stores over it, and a connection of our own to look inside."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.opened: list[SqliteStore] = []
+        self._others = 0
 
     async def open(
         self, *, retention_seconds: float = DAY, archive_bytes: int = GENEROUS
@@ -90,6 +94,25 @@ class SqliteHarness(StoreHarness):
         with closing(sqlite3.connect(self.path)) as db:
             return int(db.execute("SELECT count(*) FROM blobs").fetchone()[0])
 
+    def another(self) -> "SqliteHarness":
+        self._others += 1
+        return SqliteHarness(self.path.with_name(f"other{self._others}.db"))
+
+    async def close(self) -> None:
+        for store in self.opened:
+            if store._file.is_open:
+                await store.close()
+
+    async def stored_items(self) -> int:
+        with closing(sqlite3.connect(self.path)) as db:
+            query = "SELECT count(*) FROM blobs WHERE digest NOT IN (SELECT blob FROM archive)"
+            return int(db.execute(query).fetchone()[0])
+
+    async def spoil_item(self, anchor: bytes, raw: bytes, how: str) -> None:
+        address = hashlib.sha256(raw).digest()
+        stored = self._bytes("SELECT data FROM blobs WHERE digest = ?", address)
+        self._put("UPDATE blobs SET data = ? WHERE digest = ?", damage(stored, how), address)
+
     def _bytes(self, query: str, *values: str | bytes) -> bytes:
         with closing(sqlite3.connect(self.path)) as db:
             return bytes(db.execute(query, values).fetchone()[0])
@@ -103,12 +126,10 @@ class SqliteHarness(StoreHarness):
 async def harness(tmp_path: Path) -> AsyncIterator[SqliteHarness]:
     harness = SqliteHarness(tmp_path / "folder" / "sessions.db")
     yield harness
-    for store in harness.opened:
-        if store._connection is not None:
-            await store.close()
+    await harness.close()
 
 
-class TestSqliteStore(SessionStoreContract):
+class TestSqliteStore(SessionStoreContract, ResponseStoreContract):
     """The common suite, and the limits that only a file has."""
 
     async def test_events_of_no_session_expire_too(self, store: SessionStore) -> None:
@@ -277,7 +298,7 @@ async def test_a_short_lock_is_waited_for(harness: SqliteHarness) -> None:
 
 
 async def _pragma(store: SqliteStore, statement: str) -> None:
-    await store._run(lambda: store._db().execute(f"PRAGMA {statement}").fetchall())
+    await store._file.run(lambda: store._file.db().execute(f"PRAGMA {statement}").fetchall())
 
 
 async def test_a_store_that_cannot_be_written_can_still_be_read(harness: SqliteHarness) -> None:

@@ -18,6 +18,7 @@ from proxy.sessions.sqlite_check import SqliteCheck
 from proxy.sessions.store_check import Finding, reachable
 from proxy.sessions.store_url import parse_store_url
 from tests import redis_servers as servers
+from tests.contract.response_store_contract import name, record, response
 from tests.contract.session_store_contract import (
     ANCHOR,
     NOW,
@@ -71,6 +72,12 @@ async def filled(url: str, sealer: Sealer = PLAIN) -> AsyncIterator[RedisHarness
             checkpoint_change(make_checkpoint("cp3", session="s3"), anchor=OTHER, time=NOW + 1)
         )
         await store.commit(clips_change(make_clips(1)))
+        await record(
+            store.responses,
+            response("r1", "a"),
+            response("r2", "b", "r1", 1),
+            response("r3", "c", anchor=OTHER),
+        )
         yield harness
     finally:
         await harness.close()
@@ -113,8 +120,8 @@ async def test_a_healthy_server_of_every_kind(
     version = ".".join(map(str, servers.version(path)))
     assert found["server"].text == f"Redis {version}"
     assert found["mode"].text == mode
-    assert found["contents"].text == "3 sessions, 3 checkpoints, 1 clip set"
-    facts: dict[str, Json] = {"sessions": 3, "checkpoints": 3, "clip_sets": 1}
+    assert found["contents"].text == ("3 sessions, 3 checkpoints, 1 clip set, 3 recorded responses")
+    facts: dict[str, Json] = {"sessions": 3, "checkpoints": 3, "clip_sets": 1, "responses": 3}
     assert found["contents"].facts == facts
 
 
@@ -220,8 +227,8 @@ async def test_a_user_that_may_not_ask_is_no_failure(tmp_path: Path) -> None:
             server.url.replace("redis://", "redis://bob:pw@"), prefix=harness.prefix
         )
     assert statuses(found) == {}
-    for name in ("server", "persistence", "memory"):
-        assert "unknown" in found[name].text
+    for unknown in ("server", "persistence", "memory"):
+        assert "unknown" in found[unknown].text
     assert found["contents"].facts["sessions"] == 3
 
 
@@ -307,9 +314,13 @@ async def test_keys_of_somebody_else(tmp_path: Path) -> None:
     async with servers.RedisServer(tmp_path) as server:
         await server.command("SET", f"foldgate:{{{ANCHOR.hex()}}}:state", "no hash")
         await server.command("SET", "foldgate:{nothex}:state", "x")
+        await server.command("SET", f"foldgate:{{{ANCHOR.hex()}}}:responses", "no hash")
+        await server.command("HSET", f"foldgate:{{{OTHER.hex()}}}:responses", "c", "many")
+        await server.command("SET", "foldgate:{nothex}:responses", "x")
         found = await check(server.url)
     assert found["contents"].facts["sessions"] == 0
-    assert found["values"].facts["damaged"] == 1
+    assert found["contents"].facts["responses"] == 0
+    assert found["values"].facts["damaged"] == 3
 
 
 def test_a_missing_key_says_which() -> None:
@@ -334,6 +345,8 @@ async def harness(tmp_path: Path) -> AsyncIterator[SqliteHarness]:
     store = await harness.open()
     await store.commit(checkpoint_change(make_checkpoint("cp1")))
     await store.commit(clips_change(make_clips(1)))
+    await record(store.responses, response("r1", "ab"), response("r2", "c", "r1", 1))
+    await store.responses.forget(name("r1"))
     yield harness
     for opened in harness.opened:
         await opened.close()
@@ -342,9 +355,19 @@ async def harness(tmp_path: Path) -> AsyncIterator[SqliteHarness]:
 async def test_a_healthy_file_in_use(harness: SqliteHarness) -> None:
     found = await look(harness.path)
     assert statuses(found) == {}
-    assert found["contents"].text == "1 session, 1 checkpoint, 1 clip set"
+    assert found["contents"].text == "1 session, 1 checkpoint, 1 clip set, 1 recorded response"
     again = await harness.open()
     assert await again.known_secret("probe") is None
+
+
+async def test_a_healthy_file_of_the_format_before(harness: SqliteHarness) -> None:
+    with closing(sqlite3.connect(harness.path)) as db:
+        for table in ("responses", "response_items", "item_names"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version = 2")
+    found = await look(harness.path)
+    assert statuses(found) == {"server": "warn"}
+    assert found["contents"].facts["responses"] == 0
 
 
 async def test_a_file_that_is_not_there(tmp_path: Path) -> None:

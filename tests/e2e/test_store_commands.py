@@ -22,7 +22,9 @@ from proxy.codec import Json, JsonObject, loads
 from proxy.sessions.sqlite_store import SqliteStore
 from tests import builders as b
 from tests import redis_servers as servers
+from tests.contract.response_store_contract import record, response
 from tests.contract.session_store_contract import (
+    ANCHOR,
     GENEROUS,
     NOW,
     archive_of,
@@ -238,9 +240,10 @@ async def test_what_a_migration_says(tmp_path: Path, redis: RedisServer) -> None
     assert done.code == 0
     shown = redis.url.replace(PASSWORD.replace("/", "%2F"), "***")
     assert done.stdout.splitlines()[0] == f"copied sqlite:///{path} -> {shown}"
-    assert "  5 sessions, 5 checkpoints, 0 clip decisions, 5 archived messages, 0 events" in (
-        done.stdout
-    )
+    assert (
+        "  5 sessions, 5 checkpoints, 0 clip decisions, 5 archived messages, 0 events, "
+        "0 recorded responses\n"
+    ) in done.stdout
     assert "verified: 5 sessions equal in the target" in done.stdout
     assert "--key-file FILE writes it" in done.stdout
     assert done.stderr.splitlines() == [
@@ -257,9 +260,9 @@ async def test_a_migration_as_json(tmp_path: Path, redis: RedisServer) -> None:
     found = parsed(await store("migrate", str(path), redis.url, "--json", folder=tmp_path))
     assert list(found) == [
         "source", "target", "dry_run", "complete", "ok", "interrupted", "error", "total",
-        "sessions", "checkpoints", "clip_decisions", "archived", "events", "bytes", "unreadable",
-        "verified", "out_of_reach", "different", "seconds", "tenancy_key", "key_file", "warnings",
-        "notes",
+        "sessions", "checkpoints", "clip_decisions", "archived", "events", "responses", "bytes",
+        "unreadable", "verified", "out_of_reach", "different", "different_responses", "seconds",
+        "tenancy_key", "key_file", "warnings", "notes",
     ]  # fmt: skip
     assert (found["ok"], found["complete"], found["interrupted"]) == (True, True, False)
     assert (found["total"], found["sessions"], found["verified"]) == (5, 5, 5)
@@ -268,6 +271,31 @@ async def test_a_migration_as_json(tmp_path: Path, redis: RedisServer) -> None:
     assert found["unreadable"] == nothing
     again = parsed(await store("migrate", str(path), redis.url, "--json", folder=tmp_path))
     assert (again["verified"], again["tenancy_key"]) == (5, "kept")
+
+
+async def test_recorded_responses_move_too(tmp_path: Path, redis: RedisServer) -> None:
+    path = tmp_path / "a.db"
+    await fill(path, 1)
+    made = SqliteStore(path, retention_seconds=1e9, archive_bytes=GENEROUS)
+    await made.open()
+    await record(made.responses, response("r1", "ab"), response("r2", "c", "r1", 2))
+    await made.close()
+    there = await store("migrate", str(path), redis.url, folder=tmp_path)
+    assert there.code == 0, there.stderr
+    assert "0 events, 2 recorded responses\n" in there.stdout
+    assert "verified: 1 session and 2 recorded responses equal in the target" in there.stdout
+    assert "responses: 1 so far" in there.stderr
+    assert (await store("check", redis.url, folder=tmp_path)).code == 0
+    target = str(tmp_path / "b.db")
+    back = parsed(await store("migrate", redis.url, target, "--json", folder=tmp_path))
+    assert (back["ok"], back["responses"], back["different_responses"]) == (True, 2, 0)
+    key = f"foldgate:{{{ANCHOR.hex()}}}:responses"
+    await redis.command("DEL", key)
+    await redis.command("SET", key, "of somebody else")
+    refused = await store("migrate", target, redis.url, folder=tmp_path)
+    assert refused.code == 1
+    assert "warning: 2 recorded responses not equal in the target" in refused.stderr
+    assert "verified: 1 session equal in the target" in refused.stdout
 
 
 async def test_a_dry_run_writes_nothing(tmp_path: Path, redis: RedisServer) -> None:
