@@ -243,7 +243,8 @@ class ScriptedUpstream(Rules):
             card["meta"] = {"n_ctx": self.window, "n_ctx_train": 131072}
         return dumps({"object": "list", "data": [card]})
 
-    def _refusals(self, record: Recorded) -> list[Rejection]:
+    def refusals(self, record: Recorded) -> list[Rejection]:
+        """Return why a request to a model is refused; nothing when it is answered."""
         try:
             if record.api == RESPONSES:
                 return responses.check(record.decoded, self, self.stored)
@@ -252,7 +253,7 @@ class ScriptedUpstream(Rules):
             return [openai("json", str(error))]
 
     async def _converse(self, request: web.Request, record: Recorded) -> web.StreamResponse:
-        refusals = self._refusals(record)
+        refusals = self.refusals(record)
         if refusals:
             self.rejections += refusals
             first = refusals[0]
@@ -287,6 +288,8 @@ class ScriptedUpstream(Rules):
         body = record.json
         if record.api == RESPONSES:
             number = self.stored.next_number()
+            if not self.keeps_chains:
+                body.pop("previous_response_id", None)
             return responses.ResponsesAnswer(number, self.model, body, reply, self.stored)
         return ChatAnswer(self._served, self.model, self.timings, body, reply)
 

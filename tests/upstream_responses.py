@@ -213,6 +213,8 @@ def check(raw: bytes, rules: Rules, stored: Stored) -> list[Rejection]:
         return [openai("json", "We could not parse the JSON body of your request.")]
     if not isinstance(body, dict):
         return [openai("json", "The JSON body of your request must be an object.")]
+    if not rules.keeps_chains:
+        body.pop("previous_response_id", None)
     found = [*_shape(body), *_parameters(body, rules), *_chain(body, stored)]
     if found:
         return found
@@ -249,7 +251,8 @@ def _parameters(body: JsonObject, rules: Rules) -> Iterator[Rejection]:
         yield openai("response_format", message, param="text.format")
     if kind == "json_schema" and isinstance(wanted, dict) and not wanted.get("name"):
         yield openai("params", "Missing required parameter: 'text.format.name'.")
-    for name in sorted(MOVED.keys() & body.keys()):
+    taken = {"response_format"} if rules.takes_response_format else set[str]()
+    for name in sorted(MOVED.keys() & body.keys() - taken):
         message = f"Unsupported parameter: {MOVED[name]}"
         yield openai("params", message, param=name, code="unsupported_parameter")
     for name in sorted(rules.reject_params & body.keys()):
@@ -336,14 +339,20 @@ def _references(items: Sequence[JsonObject], stored: Stored) -> Iterator[Rejecti
             yield openai("ids", text, param="input", status=404)
 
 
+def whole_input(body: JsonObject, stored: Stored) -> list[JsonObject]:
+    """Return the items of a request, with everything kept that it refers to."""
+    return _whole_input(body, input_items(body), stored)
+
+
 def _whole_input(body: JsonObject, given: Sequence[JsonObject], stored: Stored) -> list[JsonObject]:
     items: list[JsonObject] = []
     previous = as_text(body.get("previous_response_id"))
     if previous:
-        items += stored.inputs[previous]
-        items += as_objects(stored.responses[previous]["output"])
+        items += stored.inputs.get(previous, [])
+        items += as_objects(stored.responses.get(previous, {}).get("output"))
     for item in given:
-        items.append(stored.items[as_text(item["id"])] if type_of(item) == REFERENCE else item)
+        kept = stored.items.get(as_text(item.get("id")), item)
+        items.append(kept if type_of(item) == REFERENCE else item)
     return items
 
 

@@ -63,6 +63,10 @@ class Rules:
     json_arguments: bool = False
     reject_response_format: set[str] = field(default_factory=set)
     reject_params: set[str] = field(default_factory=set)
+    takes_response_format: bool = False
+    """Whether `response_format` is taken in the Responses API, too, as llama.cpp does."""
+    keeps_chains: bool = True
+    """Whether `previous_response_id` means anything; else it is passed over."""
 
 
 def openai(

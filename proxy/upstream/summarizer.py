@@ -95,6 +95,10 @@ class _Form:
     """Whether the other API turned out not to be there."""
     unstored: bool = True
     """Whether the Responses API is told not to store what it answers."""
+    repeated: bool = False
+    """Whether the Responses API is told the structure as Chat Completions is, too: llama.cpp passes
+    over ``text.format`` and goes by ``response_format``."""
+    repeatable: bool = True
     cap: int | None = None
     """Largest output limit that the upstream takes, when an error told one."""
 
@@ -128,7 +132,8 @@ class UpstreamSummarizer:
             except UpstreamError as error:
                 raise SummaryFailed("broken_stream", str(error)) from None
             if isinstance(outcome, SummaryText):
-                self._remember(key, form)
+                passed_over = form.responses and form.repeatable and _is_prose(outcome)
+                self._remember(key, replace(form, repeated=form.repeated or passed_over))
                 return outcome
             form = outcome
         raise SummaryFailed("http_400", "the upstream refused every form of the summariser call")
@@ -186,11 +191,8 @@ def _body(job: SummaryJob, form: _Form) -> JsonObject:
         form.output_field: _limit(job, form),
         "stream": form.stream,
     }
-    if form.structure == "json_schema":
-        named: Json = {"name": "checkpoint", "schema": job.schema}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
-    elif form.structure == "json_object":
-        body["response_format"] = {"type": "json_object"}
+    if form.structure:
+        body["response_format"] = _response_format(job, form)
     return body
 
 
@@ -208,7 +210,20 @@ def _responses_body(job: SummaryJob, form: _Form) -> JsonObject:
         body["text"] = {"format": named}
     elif form.structure == "json_object":
         body["text"] = {"format": {"type": "json_object"}}
+    if form.repeated and form.structure:
+        body["response_format"] = _response_format(job, form)
     return body
+
+
+def _response_format(job: SummaryJob, form: _Form) -> JsonObject:
+    if form.structure == "json_object":
+        return {"type": "json_object"}
+    named: Json = {"name": "checkpoint", "schema": job.schema}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _is_prose(summary: SummaryText) -> bool:
+    return bool(summary.text.strip()) and "{" not in summary.text
 
 
 async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) -> _Form:
@@ -226,6 +241,8 @@ async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) 
 
 
 def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None:
+    if form.repeated and "response_format" in text:
+        return replace(form, repeated=False, repeatable=False)
     if form.structure and any(word in text for word in _STRUCTURE_WORDS):
         return replace(form, structure="json_object" if form.structure == "json_schema" else "")
     unknown = any(word in text for word in _UNKNOWN_WORDS)
