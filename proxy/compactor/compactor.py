@@ -5,7 +5,10 @@ result. Whatever goes wrong in here, the request goes on: this is the one fail-o
 each use of it is counted, logged and shown in a reply header.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from msgspec.structs import replace
 
 from proxy.compaction.clip import clip_arguments, clip_texts
 from proxy.compaction.plan import (
@@ -23,15 +26,17 @@ from proxy.compaction.plan import (
     surely_quiet,
 )
 from proxy.compaction.policy import Window
+from proxy.compactor.chains import Chains
 from proxy.compactor.entries import Found
 from proxy.compactor.flights import Flights
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import SessionMemory
-from proxy.compactor.ports import Environment, Ratios, Windows
+from proxy.compactor.ports import Environment, Ratios, Upstreams, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
 from proxy.compactor.runs import JOINED, CompactionRuns, Landed
 from proxy.compactor.turns import Turns
+from proxy.dialects.answers import Answer
 from proxy.dialects.bodies import ParsedRequest
 from proxy.dialects.memo import Match
 from proxy.errors import InvariantBroken, LeaseLost
@@ -61,11 +66,15 @@ class Compactor:
         folder: Folder,
         windows: Windows,
         ratios: Ratios,
+        chains: Chains,
+        upstreams: Upstreams,
         sink: EventSink,
         environment: Environment,
     ) -> None:
         """Take the ports; the application chooses what stands behind them."""
         self._memory = memory
+        self._chains = chains
+        self._upstreams = upstreams
         self._windows = windows
         self._ratios = ratios
         self._environment = environment
@@ -78,7 +87,7 @@ class Compactor:
     async def handle(self, inbound: Inbound) -> Outcome:
         """Return what to do with a request. Never raises except when cancelled."""
         route: Route | None = None
-        try:
+        with self._failing_open():
             known = inbound.dialect.recall(inbound.body, inbound.origin)
             if known is not None:
                 outcome = self._at_a_glance(inbound, known)
@@ -89,26 +98,23 @@ class Compactor:
                 return Outcome(inbound.body)
             handling = inbound.resolve(parsed.model, parsed.output_field)
             route = handling.route
-            if inbound.bypass:
-                return Outcome(inbound.body, route)
-            if parsed.elsewhere:
-                return self._untouched(inbound.body, parsed, route)
-            if not (inbound.force or inbound.shadow):
-                tokens = self._quiet(parsed, handling)
-                if tokens is not None:
-                    return _forwarded(inbound.body, parsed, route, tokens)
-            # Only a stream can be kept alive with comments.
-            patience = inbound.patience if parsed.stream else None
-            request = PreparedRequest(
-                inbound.dialect,
-                inbound.body,
-                parsed,
-                handling,
-                inbound.force,
-                inbound.shadow,
-                patience,
+            return await self._routed(inbound, parsed, handling)
+        return Outcome(
+            inbound.body, route, marks=("failed-open",), recorded=inbound.dialect.can_record
+        )
+
+    def record(self, inbound: Inbound, outcome: Outcome, answer: Answer) -> None:
+        """Record a response that was relayed. Never raises."""
+        with self._failing_open():
+            self._chains.record(
+                inbound.dialect, inbound.body, inbound.origin, outcome.expansion, answer
             )
-            return await self._handle(request)
+
+    @contextmanager
+    def _failing_open(self) -> Iterator[None]:
+        """Let nothing that goes wrong stop a request: the one fail-open point."""
+        try:
+            yield
         except InvariantBroken as error:
             self._reporter.report(COMPACTION_FAILED, "", reason="invariant", detail=str(error))
         except Exception as error:  # noqa: BLE001  -- the one fail-open point
@@ -116,7 +122,46 @@ class Compactor:
             name = type(error).__name__
             log().error("compactor_failed", error=name)
             self._reporter.report(COMPACTION_FAILED, "", reason="internal", detail=name)
-        return Outcome(inbound.body, route, marks=("failed-open",))
+
+    async def _routed(self, inbound: Inbound, parsed: ParsedRequest, handling: Handling) -> Outcome:
+        route, expansion = handling.route, None
+        if inbound.bypass:
+            return Outcome(inbound.body, route, recorded=parsed.stored)
+        refuses, continuation = False, parsed.continues
+        if continuation is not None:
+            refuses = self._upstreams.refuses(route.base.url, route.model)
+            insist = refuses or inbound.insist
+            expansion = await self._chains.expand(parsed, inbound.origin, insist=insist)
+            if expansion is None:
+                return self._untouched(inbound, parsed, route)
+            parsed = inbound.dialect.parse(expansion.body, inbound.origin) or parsed
+        request = PreparedRequest(
+            inbound.dialect,
+            inbound.body,
+            parsed,
+            handling,
+            inbound.force,
+            inbound.shadow,
+            # Only a stream can be kept alive with comments.
+            inbound.patience if parsed.stream else None,
+            # In shadow mode nothing is sent again either.
+            None if inbound.shadow else continuation,
+            expansion,
+            refuses,
+        )
+        if not (inbound.force or inbound.shadow):
+            tokens = self._quiet(parsed, handling)
+            if tokens is not None:
+                return _forwarded(request, tokens)
+        outcome = await self._handle(request)
+        if expansion is None and not parsed.stored:
+            return outcome
+        return replace(
+            outcome,
+            continuation=request.continuation,
+            expansion=expansion,
+            recorded=parsed.stored,
+        )
 
     async def close(self) -> None:
         """Cancel what is under way."""
@@ -145,15 +190,20 @@ class Compactor:
             )
         raise AssertionError("a decision must come after the last attempt")
 
-    def _untouched(self, body: bytes, parsed: ParsedRequest, route: Route) -> Outcome:
-        """Return the outcome of a request whose conversation the upstream keeps itself."""
+    def _untouched(self, inbound: Inbound, parsed: ParsedRequest, route: Route) -> Outcome:
+        """Return the outcome of a request that draws on what only the upstream may know."""
+        continuation = None if inbound.shadow else parsed.continues
+        outcome = Outcome(inbound.body, route, continuation=continuation, recorded=parsed.stored)
+        if inbound.insist:
+            # It was told before.
+            return outcome
         tokens = parsed.transcript.catalogue.tokens + sum(
             item.tokens for item in (*parsed.transcript.instructions, *parsed.transcript.items)
         )
         self._reporter.of(parsed.transcript.anchor).report(
             COMPACTION_SKIPPED, "", reason="server_side_state", rule="", tokens=tokens
         )
-        return Outcome(body, route)
+        return outcome
 
     def _at_a_glance(self, inbound: Inbound, known: Match) -> Outcome | None:
         """Return the outcome of a request that fits whatever the little is that is new in it."""
@@ -171,7 +221,13 @@ class Compactor:
         policy = handling.rules.policy
         if not surely_quiet(policy, window, glance.tokens, glance.chars, factor):
             return None
-        return Outcome(inbound.body, route, before=glance.estimate, after=glance.estimate)
+        return Outcome(
+            inbound.body,
+            route,
+            before=glance.estimate,
+            after=glance.estimate,
+            recorded=glance.stored,
+        )
 
     def _quiet(self, parsed: ParsedRequest, handling: Handling) -> int | None:
         """Return the tokens of a request that plainly needs nothing; most are like that."""
@@ -236,9 +292,7 @@ class Compactor:
         if request.shadow:
             return _shadow(request, outlook)
         if isinstance(decision, Forward):
-            return _forwarded(
-                request.body, request.parsed, request.handling.route, outlook.before.tokens
-            )
+            return _forwarded(request, outlook.before.tokens)
         session = found.session or self._environment.new_id()
         if decision.new_clips:
             await self._store_clips(request, decision, found, session)
@@ -301,9 +355,21 @@ class Compactor:
         return await (request.patience(work) if request.patience else work)
 
 
-def _forwarded(body: bytes, parsed: ParsedRequest, route: Route, tokens: int) -> Outcome:
-    measured = _comparable(parsed, tokens)
-    return Outcome(body, route, measured=measured, before=tokens, after=tokens)
+def _forwarded(request: PreparedRequest, tokens: int) -> Outcome:
+    expansion, whole = request.expansion, b""
+    if expansion is not None and request.expanded:
+        whole = expansion.body
+    return Outcome(
+        whole or request.body,
+        request.handling.route,
+        rewritten=bool(whole),
+        measured=_comparable(request.parsed, tokens),
+        before=tokens,
+        after=tokens,
+        continuation=request.continuation,
+        expansion=expansion,
+        recorded=request.parsed.stored,
+    )
 
 
 def _comparable(parsed: ParsedRequest, tokens: int) -> int:

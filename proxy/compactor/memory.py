@@ -78,7 +78,7 @@ class SessionMemory:
         self.shared = shared
         self._store = store
         self._now = now
-        self._calls = StoreCalls(sink, now, patience)
+        self.calls = StoreCalls(sink, now, patience)
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._pending: deque[Change] = deque()
         self._committing = 0
@@ -88,7 +88,7 @@ class SessionMemory:
     @property
     def store_down(self) -> bool:
         """Whether the last call to the store failed or something still waits to be stored."""
-        calls = self._calls
+        calls = self.calls
         return calls.reads.is_open or calls.writes.is_open or bool(self._pending)
 
     @property
@@ -151,47 +151,47 @@ class SessionMemory:
         # Until it is stored, what this process knows is newer than what the store says.
         entry.pending += 1
         entry.changed += 1
-        if self._must_follow(change) or not self._calls.writes.allows():
+        if self._must_follow(change) or not self.calls.writes.allows():
             entry.state = with_change(entry.state, change)
             self._postpone(change)
             return False
         # Goes on when the caller leaves: others may have seen that it was made.
-        task = self._calls.start(self._commit(change, entry))
+        task = self.calls.start(self._commit(change, entry))
         # A summary is worth a wait; clips are not.
-        patience = self._calls.patience if change.lease is None else WORTHWHILE_SECONDS
-        if await self._calls.within(task, patience):
+        patience = self.calls.patience if change.lease is None else WORTHWHILE_SECONDS
+        if await self.calls.within(task, patience):
             return task.result()
         if sum(len(item.raw) for item in change.archive) <= LARGE_BYTES:
             # More than that may simply take its time.
-            self._calls.failed(self._calls.writes, "commit", "timeout")
+            self.calls.failed(self.calls.writes, "commit", "timeout")
         entry.state = with_change(entry.state, change)
         return False
 
     async def acquire(self, anchor: bytes, cut_digest: bytes) -> Lease | Literal["held", "down"]:
         """Take the right to make a compaction, unless another process has it."""
-        if not self._calls.writes.allows():
+        if not self.calls.writes.allows():
             return "down"
         acquire = partial(self._store.acquire_lease, anchor, cut_digest, LEASE_SECONDS)
-        task = self._calls.start(
-            self._calls.attempt(self._calls.writes, "lease", acquire, CALL_SECONDS)
+        task = self.calls.start(
+            self.calls.attempt(self.calls.writes, "lease", acquire, CALL_SECONDS)
         )
         answered = False
         try:
-            answered = await self._calls.within(task, self._calls.patience)
+            answered = await self.calls.within(task, self.calls.patience)
         finally:
             if not answered:
                 # Late, or the caller left: nobody will use it, and others should not wait for it.
                 task.add_done_callback(self._give_back)
         if not answered:
-            self._calls.failed(self._calls.writes, "lease", "timeout")
+            self.calls.failed(self.calls.writes, "lease", "timeout")
             return "down"
         lease = task.result()
         return "down" if isinstance(lease, NoAnswer) else lease or "held"
 
     async def renew(self, lease: Lease) -> None:
         """Keep a lease; when that fails somebody else may take it over, and the commit tells."""
-        await self._calls.ask(
-            self._calls.writes,
+        await self.calls.ask(
+            self.calls.writes,
             "lease",
             lambda: self._store.renew_lease(lease, LEASE_SECONDS),
             WORTHWHILE_SECONDS,
@@ -200,7 +200,7 @@ class SessionMemory:
     def release(self, lease: Lease) -> None:
         """Give a lease back, without waiting."""
         release = partial(self._store.release_lease, lease)
-        _ = self._calls.start(self._calls.ask(self._calls.writes, "lease", release))
+        _ = self.calls.start(self.calls.ask(self.calls.writes, "lease", release))
 
     def _give_back(self, task: "asyncio.Task[Lease | NoAnswer | None]") -> None:
         lease = None if task.cancelled() or task.exception() else task.result()
@@ -215,12 +215,12 @@ class SessionMemory:
             # anchor stay in order.
             if change.anchor in stuck or not await self._store_late(change):
                 stuck.add(change.anchor)
-            if self._calls.silent:
+            if self.calls.silent:
                 return
 
     async def close(self) -> None:
         """Finish what is under way and store what waits."""
-        await self._calls.settle()
+        await self.calls.settle()
         await self.flush()
 
     async def note_uses(self) -> None:
@@ -228,7 +228,7 @@ class SessionMemory:
         while self._touches:
             session, anchor = self._touches.popitem()
             touch = partial(self._store.touch, anchor, session, self._now())
-            if await self._calls.ask(self._calls.writes, "touch", touch, 1.0) is FAILED:
+            if await self.calls.ask(self.calls.writes, "touch", touch, 1.0) is FAILED:
                 self._touched.pop(session, None)
 
     def _note_use(self, anchor: bytes, session: str) -> None:
@@ -244,7 +244,7 @@ class SessionMemory:
         if entry.pending:
             return False
         # While the store was away others went on too.
-        if entry.read_at < self._calls.recovered_at:
+        if entry.read_at < self.calls.recovered_at:
             return True
         # A clock that was set back must not make old knowledge last.
         return not 0 <= self._now() - entry.read_at < FRESH_SECONDS
@@ -276,8 +276,8 @@ class SessionMemory:
             state = await self._store.find(anchor, chain, known)
             self._take(transcript, changed, state)
 
-        answer = await self._calls.ask(
-            self._calls.reads, "find", read, patience, anyway=patience is not None
+        answer = await self.calls.ask(
+            self.calls.reads, "find", read, patience, anyway=patience is not None
         )
         entry = self._entry(anchor)
         if isinstance(answer, NoAnswer) and (old is None or self._is_stale(entry)):
@@ -293,7 +293,7 @@ class SessionMemory:
             return
         entry.read_at, entry.asked = self._now(), True
         if state.corrupt:
-            self._calls.report("find", "corrupt_values", count=state.corrupt)
+            self.calls.report("find", "corrupt_values", count=state.corrupt)
         lost = lost_checkpoint(entry.state, state, transcript)
         clips = lost_clips(entry.state, state, transcript)
         loaded = {**entry.state.checkpoints, **state.checkpoints}
@@ -301,9 +301,9 @@ class SessionMemory:
         entry.state = replace(state, checkpoints=known)
         # A failover or a restart without a log lost what we use; it is stored again.
         for change in stored_again(transcript, lost, clips, self._now()):
-            self._calls.report("find", "lost_checkpoint" if change.checkpoint else "lost_clips")
+            self.calls.report("find", "lost_checkpoint" if change.checkpoint else "lost_clips")
             entry.state = with_change(entry.state, change)
-            _ = self._calls.start(self.commit(change))
+            _ = self.calls.start(self.commit(change))
 
     async def _match(self, entry: Entry, transcript: Transcript) -> Found:
         state, items = entry.state, transcript.items
@@ -323,7 +323,7 @@ class SessionMemory:
         if known is not None:
             return known
         load = partial(self._store.load_checkpoint, anchor, checkpoint_id)
-        loaded = await self._calls.ask(self._calls.reads, "load", load)
+        loaded = await self.calls.ask(self.calls.reads, "load", load)
         if not isinstance(loaded, Checkpoint):
             return None
         checkpoints = {**entry.state.checkpoints, checkpoint_id: loaded}
@@ -334,8 +334,8 @@ class SessionMemory:
         self._committing += 1
         stored: NoAnswer | None = FAILED
         try:
-            stored = await self._calls.attempt(
-                self._calls.writes,
+            stored = await self.calls.attempt(
+                self.calls.writes,
                 "commit",
                 partial(self._store.commit, change),
                 COMMIT_SECONDS,
@@ -362,14 +362,14 @@ class SessionMemory:
         commit = partial(self._store.commit, change)
         try:
             # A breaker of its own: one change that is refused for itself stops nothing else.
-            stored = await self._calls.attempt(self._calls.late, "commit", commit, COMMIT_SECONDS)
+            stored = await self.calls.attempt(self.calls.late, "commit", commit, COMMIT_SECONDS)
         except LeaseLost:
             self._forget(change)
             stored = None
         if stored is FAILED:
             return False
         if stored is None:
-            self._calls.writes.succeeded()
+            self.calls.writes.succeeded()
         if change in self._pending:
             self._pending.remove(change)
             self._settled(change)
@@ -379,7 +379,7 @@ class SessionMemory:
         self._pending.append(change)
         if len(self._pending) > MAX_PENDING:
             self._settled(self._pending.popleft())
-            self._calls.report("commit", "pending_overflow", count=1)
+            self.calls.report("commit", "pending_overflow", count=1)
 
     def _settled(self, change: Change) -> None:
         entry = self._entries.get(change.anchor)

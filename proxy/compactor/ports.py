@@ -41,6 +41,14 @@ class Ratios(Protocol):
         ...
 
 
+class Upstreams(Protocol):
+    """Knows which upstreams keep responses for later requests."""
+
+    def refuses(self, base: str, model: str) -> bool:
+        """Whether an upstream must get requests written out."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Time and chance, so that tests can hold them still."""

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
 
+from proxy.compactor.chains import Expansion
 from proxy.compactor.ports import Rules
 from proxy.dialects.bodies import Dialect, ParsedRequest
+from proxy.dialects.continuations import Continuation
 from proxy.transcript import Record
 from proxy.upstream.routes import Route
 
@@ -42,6 +44,8 @@ class Inbound(Record, frozen=True):
     bypass: bool = False
     """Only routed, not looked at further."""
     patience: Patience | None = None
+    insist: bool = False
+    """The upstream refused what the request leaves to it: worth the time to look again."""
 
 
 class PreparedRequest(Record, frozen=True):
@@ -49,11 +53,19 @@ class PreparedRequest(Record, frozen=True):
 
     dialect: Dialect
     body: bytes
+    """As the client sent it, decoded."""
     parsed: ParsedRequest
+    """The whole request: written out where it drew on recorded responses."""
     handling: Handling
     force: bool
     shadow: bool
     patience: Patience | None
+    continuation: Continuation | None = None
+    """What the client left to a memory."""
+    expansion: Expansion | None = None
+    """The request written out, if so."""
+    expanded: bool = False
+    """Whether it must go upstream written out, however small it is."""
 
 
 class Outcome(Record, frozen=True):
@@ -72,3 +84,9 @@ class Outcome(Record, frozen=True):
     after: int = 0
     refusal: str = ""
     """Message of the 400 to answer with instead of asking the upstream."""
+    continuation: Continuation | None = None
+    """What the client left to a memory."""
+    expansion: Expansion | None = None
+    """The request written out, when all of that is known here."""
+    recorded: bool = False
+    """Whether the response is to be recorded, so that others can continue it."""

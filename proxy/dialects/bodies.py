@@ -13,6 +13,7 @@ from typing import ClassVar
 from proxy import codec
 from proxy.codec import Json
 from proxy.dialects import slices
+from proxy.dialects.continuations import Continuation
 from proxy.dialects.memo import LARGE_BODY_BYTES, MIN_BODY_BYTES, Match, PrefixMemo
 from proxy.transcript import (
     Content,
@@ -62,8 +63,16 @@ class ParsedRequest(Record, frozen=True):
     """The field that limits the output: the one the client used, else the common one."""
     fields: dict[str, bytes]
     """Every top-level member as raw JSON, in order; that of the list marks only its place."""
-    elsewhere: bool = False
-    """Whether part of the conversation is kept by the upstream and not in the body."""
+    continues: Continuation | None = None
+    """What the request draws on that is not in its body."""
+    stored: bool = False
+    """Whether the upstream is asked to keep the response, so that others can continue it."""
+
+    @property
+    def raws(self) -> list[bytes]:
+        """The elements of the list, as they came."""
+        transcript = self.transcript
+        return [item.raw for item in (*transcript.instructions, *transcript.items) if item.raw]
 
 
 class Glance(Record, frozen=True):
@@ -77,6 +86,8 @@ class Glance(Record, frozen=True):
     """At most so many tokens, catalogue included."""
     estimate: int
     """A fair guess of the tokens."""
+    stored: bool = False
+    """As for `ParsedRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,9 @@ class Dialect(ABC):
     """Members with definitions of tools."""
     output_fields: ClassVar[tuple[str, ...]]
     """Members that limit the output, the first that is there counts; the last is the usual one."""
+
+    can_record: ClassVar[bool] = False
+    """Whether later requests may draw on a response without repeating it."""
 
     @abstractmethod
     def decode(self, raw: bytes) -> Message:
@@ -136,8 +150,16 @@ class Dialect(ABC):
         """Return the instructions that stand outside the list."""
         return ()
 
-    def is_elsewhere(self, fields: dict[str, bytes], items: Sequence[Item]) -> bool:
-        """Whether part of the conversation is kept by the upstream."""
+    def continuation(self, fields: dict[str, bytes], items: Sequence[Item]) -> Continuation | None:
+        """Return what a request draws on that is not in its body; None for nothing."""
+        return None
+
+    def is_remembered(self, fields: dict[str, bytes]) -> bool:
+        """Whether the items of such a request are likely to come again in the same place."""
+        return True
+
+    def is_stored(self, fields: dict[str, bytes]) -> bool:
+        """Whether the upstream is asked to keep the response."""
         return False
 
     def __init__(
@@ -189,6 +211,7 @@ class Dialect(ABC):
             before.chars + node.chars + rest + 4 * parts,
             before.tokens + node.tokens + most,
             before.tokens + node.tokens + rest // 4,
+            self.is_stored(slices.head_fields(known.head)),
         )
 
     def _outside(self, head: bytes) -> Size:
@@ -258,7 +281,7 @@ class Dialect(ABC):
             return None
         items: list[Item] = []
         self._read_items(raws, items, origin)
-        if len(body) >= MIN_BODY_BYTES:
+        if len(body) >= MIN_BODY_BYTES and self.is_remembered(fields):
             head = slices.head_of(body, self.member, messages)
             if head is not None:
                 self._memo_for(body).remember(origin, head, None, items)
@@ -309,7 +332,8 @@ class Dialect(ABC):
             fields.get("stream") == b"true",
             output_field,
             fields,
-            self.is_elsewhere(fields, items),
+            self.continuation(fields, items),
+            self.is_stored(fields),
         )
 
     def _requested_output(self, fields: dict[str, bytes]) -> int | None:

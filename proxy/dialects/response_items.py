@@ -14,9 +14,9 @@ from proxy.codec import Json, JsonObject
 from proxy.dialects import images
 from proxy.dialects.bodies import Message
 from proxy.dialects.canonical import arguments_form, content_form, data_form, extras_of
+from proxy.dialects.continuations import REFERENCE
 from proxy.transcript import Binary, Call, Content, Kind
 
-REFERENCE = "item_reference"
 _ROLES = {
     "system": Kind.INSTRUCTION,
     "developer": Kind.INSTRUCTION,

@@ -1,16 +1,25 @@
 """The Responses dialect: a request body to a `Transcript`, and back."""
 
+import re
 from collections.abc import Sequence
 
 from proxy import codec
-from proxy.dialects import response_items
-from proxy.dialects.bodies import ArgumentClipper, Dialect, Message, TextClipper
+from proxy.dialects import continuations, response_items, slices
+from proxy.dialects.bodies import ArgumentClipper, Dialect, Glance, Message, TextClipper
+from proxy.dialects.continuations import Continuation
+from proxy.dialects.memo import Match
 from proxy.dialects.response_writer import ItemWriter
 from proxy.transcript import Item, Kind, Piece
 
 NAME = "responses"
 _NOTHING = frozenset({b"null", b'""'})
-_KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+_NOT_AT_A_GLANCE = (
+    b'"previous_response_id"',
+    b'"conversation"',
+    b'"prompt"',
+    b'"item_reference"',
+)
+_UNSTORED = re.compile(rb'"store"\s*:\s*false')
 
 
 class Responses(Dialect):
@@ -20,6 +29,7 @@ class Responses(Dialect):
     member = "input"
     catalogue_fields = ("tools",)
     output_fields = ("max_output_tokens",)
+    can_record = True
 
     def decode(self, raw: bytes) -> Message:
         return response_items.decode(raw)
@@ -58,8 +68,29 @@ class Responses(Dialect):
                 return item.calls[0]
         return answers
 
-    def is_elsewhere(self, fields: dict[str, bytes], items: Sequence[Item]) -> bool:
-        """Whether the upstream keeps part of the conversation: a chain, or items by reference."""
-        return any(fields.get(name, b"null") not in _NOTHING for name in _KEPT_ELSEWHERE) or any(
-            item.role == response_items.REFERENCE for item in items
-        )
+    def continuation(self, fields: dict[str, bytes], items: Sequence[Item]) -> Continuation | None:
+        """Return what a request leaves to a memory: a chain, or items by reference."""
+        return continuations.continuation_of(fields, items)
+
+    def is_remembered(self, fields: dict[str, bytes]) -> bool:
+        """Whether the list will grow: what continues a response begins a list of its own."""
+        return not continuations.continues(fields)
+
+    def is_stored(self, fields: dict[str, bytes]) -> bool:
+        """Whether the response is to be kept, as it is unless the request says otherwise."""
+        return fields.get("store") != b"false"
+
+    def glance(self, body: bytes, known: Match) -> Glance | None:
+        """Return bounds as `Dialect.glance`; None also when a part is left to a memory."""
+        tail = body[known.end :]
+        if any(mark in tail for mark in _NOT_AT_A_GLANCE) or continuations.continues(
+            slices.head_fields(known.head)
+        ):
+            return None
+        if any(item.role == continuations.REFERENCE for item in known.items):
+            return None
+        glance = super().glance(body, known)
+        if glance is not None and glance.stored and _UNSTORED.search(tail):
+            # Most likely said of the request, but only reading it can tell.
+            return None
+        return glance

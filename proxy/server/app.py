@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from proxy.compaction import fingerprint, measure
+from proxy.compactor.chains import Chains
 from proxy.compactor.compactor import Compactor
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import PATIENCE_SECONDS, SessionMemory
@@ -23,12 +24,14 @@ from proxy.server.events import StoredEvents
 from proxy.server.gate import Gate
 from proxy.server.handlers import Gateway
 from proxy.server.relay import Relayed
+from proxy.server.sending import Sender
 from proxy.server.stores import OpenableStore, is_shared, make_store
 from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy, source_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import EventSink, Fanout, log
 from proxy.upstream.client import TransportOptions, UpstreamClient
+from proxy.upstream.continuations import Continuations
 from proxy.upstream.ratios import Ratios
 from proxy.upstream.summarizer import SummaryTimes, UpstreamSummarizer
 from proxy.upstream.windows import WindowProbe
@@ -49,6 +52,7 @@ class Parts:
     client: UpstreamClient
     events: StoredEvents
     memory: SessionMemory
+    chains: Chains
     windows: WindowProbe
     compactor: Compactor
     tasks: Tasks
@@ -115,6 +119,14 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     )
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
     ratios = Ratios()
+    chains = Chains(
+        store.responses,
+        memory.calls,
+        time.time,
+        settings.store.response_bytes,
+        shared=memory.shared,
+    )
+    continuations = Continuations()
     annotators = Annotators(measure.size_of, fingerprint.extend, measure.text_size)
     # The first digest keeps the dialects apart, so they share the memory.
     memos = (
@@ -132,6 +144,8 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         ),
         windows,
         ratios,
+        chains,
+        continuations,
         sinks,
         environment,
     )
@@ -143,10 +157,11 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         client,
         compactor,
         memory,
+        chains,
         tenancy,
-        ratios,
+        Sender(client, chains, ratios, continuations),
     )
-    return Parts(store, client, events, memory, windows, compactor, tasks, gateway)
+    return Parts(store, client, events, memory, chains, windows, compactor, tasks, gateway)
 
 
 async def _tenancy(settings: Settings, store: OpenableStore) -> Tenancy:
@@ -183,6 +198,7 @@ async def _housekeeping(parts: Parts) -> None:
     while True:
         if parts.memory.pending:
             await parts.memory.flush()
+        await parts.chains.flush()
         await parts.events.flush()
         now = time.monotonic()
         if now >= note_at:
@@ -203,6 +219,7 @@ async def _close(parts: Parts) -> None:
     await parts.windows.close()
     await parts.memory.note_uses()
     await parts.memory.close()
+    await parts.chains.flush()
     await parts.events.flush()
     await parts.client.close()
     await parts.store.close()

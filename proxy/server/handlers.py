@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec.structs import replace
 from multidict import CIMultiDict
 
+from proxy.compactor.chains import Chains
 from proxy.compactor.compactor import Compactor
 from proxy.compactor.memory import SessionMemory
 from proxy.compactor.requests import Inbound, Outcome
@@ -18,12 +20,11 @@ from proxy.errors import ContextBudgetExceeded, UpstreamError
 from proxy.server import error_responses, health
 from proxy.server.bodies import Body, read_body, stream_body
 from proxy.server.gate import Gate
-from proxy.server.relay import EarlyStream, Tap, relay
+from proxy.server.relay import EarlyStream, relay
+from proxy.server.sending import Exchange, Sender
 from proxy.server.tenancy import Tenancy
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import request_headers
-from proxy.upstream.ratios import Ratios, reported_tokens
-from proxy.upstream.routes import Route
 
 OWN_PAGES = "/_foldgate/"
 _OFF = frozenset({"", "0", "false", "no", "off"})
@@ -32,6 +33,7 @@ _CHAT_PATH = "/chat/completions"
 _RESPONSES_PATH = "/responses"
 _SLASHES = re.compile("/{2,}")
 _MODEL_PATHS = (_CHAT_PATH, _RESPONSES_PATH)
+_DELETED = frozenset({200, 202, 204, 404, 410})
 
 
 @dataclass(slots=True)
@@ -55,8 +57,9 @@ class Gateway:
         client: UpstreamClient,
         compactor: Compactor,
         memory: SessionMemory,
+        chains: Chains,
         tenancy: Tenancy,
-        ratios: Ratios,
+        sender: Sender,
     ) -> None:
         """Take the parts; `gate` is replaced on a reload."""
         self.gate = gate
@@ -69,8 +72,9 @@ class Gateway:
         self._client = client
         self._compactor = compactor
         self._memory = memory
+        self._chains = chains
         self._tenancy = tenancy
-        self._ratios = ratios
+        self._sender = sender
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -130,6 +134,8 @@ class Gateway:
             headers.popall("Content-Length", None)
         url = gate.base.resolve(_target(request))
         async with self._client.send(request.method, url, headers, body) as reply:
+            if request.method == "DELETE" and reply.status in _DELETED:
+                self._note_deleted(request)
             return await relay(request, reply, extra)
 
     async def _converse(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
@@ -148,9 +154,8 @@ class Gateway:
         if dialect is self._responses_dialect:
             failure = error_responses.responses_stream_error
         early = EarlyStream(request, settings.keepalive_seconds, failure)
-        outcome = await self._compactor.handle(
-            self._inbound(request, dialect, body.decoded, headers, early, bypass=bypassed)
-        )
+        inbound = self._inbound(request, dialect, body.decoded, headers, early, bypass=bypassed)
+        outcome = await self._compactor.handle(inbound)
         if outcome.route is None:
             return await self._pass(request, body.raw, self._reply_headers(outcome))
         early.model = outcome.route.model
@@ -158,7 +163,15 @@ class Gateway:
             return await self._refuse(request, outcome, early)
         if outcome.rewritten:
             self.totals.tokens_kept_out += max(outcome.before - outcome.after, 0)
-        return await self._send(request, outcome, body, early)
+        exchange = Exchange(
+            request,
+            outcome,
+            early,
+            self._reply_headers,
+            lambda: self._compactor.handle(replace(inbound, insist=True)),
+            lambda answer, decided: self._compactor.record(inbound, decided, answer),
+        )
+        return await self._sender.send(exchange, body.raw)
 
     def _inbound(
         self,
@@ -176,7 +189,7 @@ class Gateway:
         return Inbound(
             dialect,
             body,
-            self._tenancy.origin(request.headers, request.remote, dialect.name),
+            self._origin(request, dialect),
             lambda model, output_field: gate.handling(
                 model, headers, output_field, _chat_target(request)
             ),
@@ -186,44 +199,14 @@ class Gateway:
             patience=early,
         )
 
-    async def _send(
-        self, request: web.Request, outcome: Outcome, body: Body, early: EarlyStream
-    ) -> web.StreamResponse:
-        route = outcome.route
-        if route is None:
-            raise RuntimeError("only a handled request has a route")
-        headers = route.headers
-        sent = body.raw
-        if outcome.rewritten:
-            sent = outcome.body
-            headers = headers.copy()
-            headers.popall("Content-Encoding", None)
-        if early.response is not None:
-            # The head went out without a content encoding, so the reply must have none.
-            headers = headers.copy()
-            headers["Accept-Encoding"] = "identity"
-        url = route.base.resolve(route.target)
-        try:
-            async with self._client.send("POST", url, headers, sent) as reply:
-                tap = self._tap(outcome, route) if reply.status == 200 else None
-                if early.response is not None:
-                    return await early.finish(reply, tap)
-                return await relay(request, reply, self._reply_headers(outcome), tap)
-        except UpstreamError as error:
-            if early.response is None:
-                raise
-            return await early.fail(error_responses.envelope(str(error), error.type, error.code))
+    def _note_deleted(self, request: web.Request) -> None:
+        """Let go of a response that the client deleted, whether or not the upstream had it."""
+        parent, _, name = request.path.rstrip("/").rpartition("/")
+        if parent.endswith(_RESPONSES_PATH):
+            self._chains.forget(self._origin(request, self._responses_dialect), name)
 
-    def _tap(self, outcome: Outcome, route: Route) -> Tap | None:
-        if not outcome.measured:
-            return None
-
-        def learn(tail: bytes) -> None:
-            reported = reported_tokens(tail)
-            if reported is not None:
-                self._ratios.learn(route.base.url, route.model, outcome.measured, reported)
-
-        return learn
+    def _origin(self, request: web.Request, dialect: Dialect) -> bytes:
+        return self._tenancy.origin(request.headers, request.remote, dialect.name)
 
     async def _refuse(
         self, request: web.Request, outcome: Outcome, early: EarlyStream

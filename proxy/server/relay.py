@@ -15,16 +15,15 @@ from aiohttp import web
 from proxy import codec
 from proxy.codec import JsonObject
 from proxy.server.error_responses import envelope
+from proxy.server.taps import Tap
 from proxy.upstream.headers import reply_headers
 
 WHOLE_REPLY_BYTES = 1024 * 1024
 """A reply of known length up to this is read and written in one piece."""
 
-_MAX_ERROR_BYTES = 64 * 1024
-TAP_BYTES = 4096
-"""How much of a reply's end is looked at for its usage report."""
+MAX_ERROR_BYTES = 64 * 1024
+"""How much of an error is read to see what it is about."""
 
-Tap = Callable[[bytes], None]
 _ADDED_BY_AIOHTTP = ("Server", "Content-Type")
 _T = TypeVar("_T")
 
@@ -48,8 +47,12 @@ async def relay(
     reply: aiohttp.ClientResponse,
     extra: Mapping[str, str],
     tap: Tap | None = None,
+    already: bytes = b"",
 ) -> web.StreamResponse:
-    """Send an upstream's reply to the client; `tap` gets its last bytes once it is sent."""
+    """Send an upstream's reply to the client; `tap` sees its bytes once they are sent.
+
+    `already` is what was read of the body before.
+    """
     headers = reply_headers(reply.headers)
     headers.update(extra)
     added = [name for name in _ADDED_BY_AIOHTTP if name not in headers]
@@ -59,15 +62,24 @@ async def relay(
             body = await reply.read()
         except (aiohttp.ClientError, TimeoutError):
             return broken_off(request)
+        body = already + body
         if tap is not None:
-            tap(body[-TAP_BYTES:])
+            # The response is written before the loop gets to this.
+            asyncio.get_running_loop().call_soon(_tap_whole, tap, body)
         whole = _Whole(status=reply.status, reason=reply.reason, headers=headers, body=body or None)
         whole.added = added
         return whole
     response = _Streamed(status=reply.status, reason=reply.reason, headers=headers)
     response.added = added
     await response.prepare(request)
+    if already:
+        await response.write(already)
     return await copy_body(request, reply, response, tap)
+
+
+def _tap_whole(tap: Tap, body: bytes) -> None:
+    tap.take(body)
+    tap.end()
 
 
 async def copy_body(
@@ -77,17 +89,17 @@ async def copy_body(
     tap: Tap | None = None,
 ) -> web.StreamResponse:
     """Copy what is left of a reply into a response that was begun."""
-    before = chunk = b""
     try:
-        async for following in reply.content.iter_any():
-            await response.write(following)
-            before, chunk = chunk, following
+        async for chunk in reply.content.iter_any():
+            await response.write(chunk)
+            if tap is not None:
+                tap.take(chunk)
     except (aiohttp.ClientError, TimeoutError):
         break_off(request)
         return response
     await end(response)
     if tap is not None:
-        tap((before + chunk)[-TAP_BYTES:])
+        tap.end()
     return response
 
 
@@ -163,14 +175,17 @@ class EarlyStream:
             return
 
     async def finish(
-        self, reply: aiohttp.ClientResponse, tap: Tap | None = None
+        self, reply: aiohttp.ClientResponse, tap: Tap | None = None, already: bytes = b""
     ) -> web.StreamResponse:
-        """Continue the stream with the upstream's reply, whatever that turned out to be."""
+        """Continue the stream with the upstream's reply, whatever that turned out to be.
+
+        `already` is what was read of the body before, when it is no stream.
+        """
         response = self._begun()
         if reply.status == 200 and reply.content_type == "text/event-stream":
             return await copy_body(self._request, reply, response, tap)
         try:
-            body = await reply.content.read(_MAX_ERROR_BYTES)
+            body = already + await reply.content.read(MAX_ERROR_BYTES)
         except (aiohttp.ClientError, TimeoutError):
             body = b""
         return await self.fail(_error_of(reply.status, body))

@@ -214,6 +214,12 @@ class StoreSettings(Section):
     archive_days: float = Field(
         7.0, gt=0, description="Days that Redis keeps replaced messages; Redis only."
     )
+    response_bytes: int = Field(
+        64 * MIB,
+        ge=0,
+        description="Largest conversation that is recorded for previous_response_id and "
+        "item_reference, bytes of its messages; 0 records none.",
+    )
     key_prefix: str = Field(
         "foldgate",
         pattern=r"^[A-Za-z0-9_.:-]{1,64}$",

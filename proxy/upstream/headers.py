@@ -27,6 +27,17 @@ _REQUEST_ONLY = frozenset({"host", "expect"})
 CREDENTIALS = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie")
 """Headers that say who the caller is, the first that is there counts."""
 
+_OF_THE_BODY = (
+    "Content-Encoding",
+    "Content-MD5",
+    "Content-Digest",
+    "Repr-Digest",
+    "Digest",
+    "Idempotency-Key",
+)
+"""What holds of the bytes that the client sent and of no others (RFC 9530)."""
+
+_CODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
 _NOT_FOR_SUMMARY = (
     "content-",
     "accept",
@@ -77,6 +88,31 @@ def with_credential(headers: CIMultiDict[str], key: str) -> CIMultiDict[str]:
         headers.popall(name, None)
     if key:
         headers["Authorization"] = f"Bearer {key}"
+    return headers
+
+
+def of_changed_body(headers: CIMultiDict[str]) -> CIMultiDict[str]:
+    """Return the headers of a request whose body is not the client's any more."""
+    headers = headers.copy()
+    for name in _OF_THE_BODY:
+        headers.popall(name, None)
+    return headers
+
+
+def readable(headers: CIMultiDict[str]) -> CIMultiDict[str]:
+    """Return the headers of a request whose reply we want to read on its way.
+
+    Content codings that we cannot undo are not offered; a proxy may narrow the offer (RFC 9110
+    section 12.5.3).
+    """
+    offered = headers.get("Accept-Encoding")
+    if offered is None:
+        return headers
+    kept = [c for c in offered.split(",") if c.partition(";")[0].strip().lower() in _CODINGS]
+    if len(kept) == offered.count(",") + 1:
+        return headers
+    headers = headers.copy()
+    headers["Accept-Encoding"] = ",".join(kept).strip() or "identity"
     return headers
 
 

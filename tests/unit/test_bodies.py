@@ -109,9 +109,9 @@ def test_results_pair_by_the_id_they_name(dialect: Dialect) -> None:
     assert dialect.answered(message, ()) is None
 
 
-def test_where_the_whole_conversation_is_in_the_body_nothing_is_elsewhere(
+def test_where_the_whole_conversation_is_in_the_body_nothing_is_left_out(
     dialect: Dialect,
 ) -> None:
     request = dialect.parse(body_of(dialect, MESSAGES, user="ann"), ORIGIN)
     assert request is not None
-    assert not request.elsewhere
+    assert request.continues is None

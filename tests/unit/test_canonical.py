@@ -16,7 +16,7 @@ from proxy.dialects.canonical import (
     part_form,
 )
 from tests import builders
-from tests import response_builders as b
+from tests import items as b
 
 URL = builders.data_url(builders.png(4, 3))
 

@@ -155,7 +155,7 @@ def memory(
 
 async def settled(memory: SessionMemory) -> None:
     async with asyncio.timeout(5):
-        await memory._calls.settle()
+        await memory.calls.settle()
 
 
 async def outage(memory: SessionMemory, store: FakeStore, *changes: Change) -> None:

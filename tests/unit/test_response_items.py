@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.compaction import measure
-from proxy.dialects import response_items
+from proxy.dialects import continuations, response_items
 from proxy.transcript import Binary, Call, Content, Kind
 from tests import builders
-from tests import response_builders as b
+from tests import items as b
 from tests.response_strategies import DIALECT, ORIGIN, Items, to_transcript
 
 
@@ -30,8 +30,8 @@ KINDS: dict[str, tuple[JsonObject, Kind, str]] = {
     "system": (b.message("system", "x"), Kind.INSTRUCTION, "system"),
     "developer": (b.easy("developer", "x"), Kind.INSTRUCTION, "developer"),
     "assistant": (b.easy("assistant", "x"), Kind.ASSISTANT, "assistant"),
-    "output message": (b.said("x"), Kind.ASSISTANT, "assistant"),
-    "reasoning": (b.reasoning("x"), Kind.ASSISTANT, "model"),
+    "output message": (b.answer("x"), Kind.ASSISTANT, "assistant"),
+    "reasoning": (b.reasoning("1", "x", 0), Kind.ASSISTANT, "model"),
     "output without a call": (b.output(None, "x"), Kind.RESULT, "tool"),
     **{f"{k} call": (b.pair(k, "c", "x", "y")[0], Kind.ASSISTANT, "model") for k in b.PAIRS},
     **{f"{k} output": (b.pair(k, "c", "x", "y")[1], Kind.RESULT, "tool") for k in b.PAIRS},
@@ -108,7 +108,7 @@ def test_streams_of_a_shell_are_its_text() -> None:
 
 
 def test_reasoning_leads_and_its_seal_has_a_price_of_its_own() -> None:
-    content = read({**b.reasoning("short", "A" * 400), "content": [b.text_part("long")]})
+    content = read({**b.reasoning("1", "short", 300), "content": [b.text_part("long")]})
     assert (content.reasoning, content.leads, content.texts) == ("short\nlong", True, ())
     assert content.binaries == (Binary("sealed", size_bytes=300),)
     assert read(b.reasoning()).leads
@@ -201,7 +201,7 @@ def test_opaque_items_are_kept_apart() -> None:
 
 
 def test_references_and_messages_may_leave_out_their_type() -> None:
-    assert response_items.item_type({"id": "msg_1"}) == response_items.REFERENCE
+    assert response_items.item_type({"id": "msg_1"}) == continuations.REFERENCE
     assert response_items.item_type({"id": "msg_1", "role": "user"}) == "message"
     assert response_items.item_type({"id": "msg_1", "type": "reasoning"}) == "reasoning"
     assert response_items.item_type({"content": "x"}) == "message"
@@ -210,7 +210,7 @@ def test_references_and_messages_may_leave_out_their_type() -> None:
 CALL = b.call("c", "f", '{"b": 1.0, "a": "é"}')
 JOINED: dict[str, tuple[Items, Items]] = {
     "id of an item": ([CALL], [{**CALL, "id": "fc_other"}]),
-    "status": ([CALL], [{**CALL, "status": "completed"}]),
+    "status": ([CALL], [{**CALL, "status": "in_progress"}]),
     "nulls": ([CALL], [{**CALL, "caller": None, "namespace": None, "async": None}]),
     "arguments": ([CALL], [{**CALL, "arguments": '{"a":"\\u00e9","b":1}'}]),
     "id of a call": (
@@ -221,11 +221,11 @@ JOINED: dict[str, tuple[Items, Items]] = {
         [CALL, b.output("c", "x")],
         [CALL, b.output("c", [b.text_part("x")])],
     ),
-    "message as text": ([b.said("  x ")], [b.easy("assistant", "x")]),
-    "phase": ([b.said("x")], [b.said("x", phase="commentary")]),
-    "annotations": ([b.said("x")], [b.message("assistant", "x")]),
+    "message as text": ([b.answer("  x ")], [b.easy("assistant", "x")]),
+    "phase": ([b.answer("x")], [b.answer("x", phase="commentary")]),
+    "annotations": ([b.answer("x")], [b.message("assistant", "x")]),
     "developer": ([b.easy("developer", "x")], [b.message("system", "x")]),
-    "reasoning": ([b.reasoning("x", "AAAA")], [b.reasoning("", "", "rs_2")]),
+    "reasoning": ([b.reasoning("1", "x", 3)], [b.reasoning("2", "", 0)]),
     "id of an approval": (
         b.approval("a", approve=True),
         b.approval("b", approve=True),
@@ -251,8 +251,8 @@ def test_known_client_changes_keep_the_name(row: str) -> None:
 
 def _apart() -> dict[str, Items]:
     rows: dict[str, Items] = {
-        "text": [b.said("x")],
-        "another text": [b.said("y")],
+        "text": [b.answer("x")],
+        "another text": [b.answer("y")],
         "of the user": [b.message("user", "x")],
         "another argument": [b.call("c", "f", '{"b":2}')],
         "another name": [b.call("c", "g", '{"b":2}')],

@@ -9,7 +9,7 @@ from proxy.compaction.measure import size_of
 from proxy.dialects.response_items import decode
 from proxy.dialects.response_writer import ItemWriter
 from proxy.transcript import Caps, Carry, Item, Keep, Kind
-from tests import response_builders as b
+from tests import items as b
 
 WRITER = ItemWriter(clip_texts, clip_arguments)
 
@@ -87,7 +87,7 @@ def test_clipped_arguments_stay_what_they_were() -> None:
 
 
 def test_a_program_and_an_opaque_item_stay_whole() -> None:
-    for item in (b.program("p", [], "")[0], b.UNKNOWN[0], b.reasoning("x" * 900, "A" * 900)):
+    for item in (b.program("p", [], "")[0], b.UNKNOWN[0], b.reasoning("1", "x" * 900, 675)):
         assert written(keep(item, caps=Caps(256, 256))) == item
     raw = b'"%b"' % (b"y" * 900)
     assert WRITER.write(keep(raw, caps=Caps(256, 256))) == raw
@@ -97,7 +97,7 @@ LONG = "z" * 5000
 LONG_ITEMS: list[JsonObject] = [
     b.easy("user", LONG),
     b.easy("user", [b.text_part(LONG), b.IMAGE, b.text_part("b")]),
-    b.said(LONG),
+    b.answer(LONG),
     {"role": "assistant", "content": [{"type": "refusal", "refusal": LONG}]},
     b.output("c", [b.text_part("a"), b.text_part(LONG), b.text_part(LONG), b.IMAGE]),
     {"type": "function_call_output", "call_id": "c", "output": b.text_part(LONG)},

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.compaction import cutpoints, fingerprint
+from proxy.compaction.choice import why_none
 from proxy.compaction.layout import arrange, pin, validate
 from proxy.compaction.measure import size_of
 from proxy.compaction.plan import Compact, Substitute
@@ -20,7 +21,7 @@ from proxy.dialects.responses import Responses
 from proxy.errors import InvariantBroken
 from proxy.transcript import Caps, Carry, Content, Keep, Kind, Piece, total
 from tests import builders
-from tests import response_builders as b
+from tests import items as b
 from tests.response_strategies import (
     ANNOTATORS,
     DIALECT,
@@ -115,8 +116,6 @@ def test_every_legal_cut_keeps_all_rules(items: Items) -> None:
             "",
             "two messages of one role became neighbours",
             "the first message is not a user message",
-            # Pins stand behind the message that carries the record, be it the last one.
-            "the last message is not the client's",
         }
         if not objection:
             assert problems(request, pieces, rewrite(request, pieces, DIALECT)) == []
@@ -150,9 +149,28 @@ def test_a_trigger_of_the_upstreams_own_compaction_stays_the_last_item(
         assert problems(done.request, done.pieces, done.body) == []
 
 
+_BOTH: Items = [b.output("c", "x"), b.output("d", "x")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [b.reasoning(), b.call("c"), b.output("c", "x")],
+        [b.reasoning(), b.answer("x"), b.call("c"), b.output("c", "x")],
+        [b.call("c"), b.call("d"), *_BOTH],
+        [b.reasoning(), b.call("c"), b.reasoning("2"), b.call("d"), *_BOTH],
+    ],
+)
+def test_nothing_stands_before_what_the_model_gave_out_at_once(said: Items) -> None:
+    """However many items that are, there is not enough history to cut."""
+    assert why_none(to_transcript([b.easy("user", "go"), *said]), 0) == "not_enough_history"
+
+
 def test_a_program_is_never_cut_through() -> None:
     inner = [*b.pair("function", "n1", "a", "x"), *b.pair("function", "n2", "a", "y")]
-    items = to_transcript([b.easy("user", "go"), *b.program("p", inner, "z"), b.said("done")]).items
+    items = to_transcript(
+        [b.easy("user", "go"), *b.program("p", inner, "z"), b.answer("done")]
+    ).items
     assert cutpoints.legal_cuts(items) == (0, 1, 7, 8)
 
 
@@ -339,32 +357,49 @@ def test_another_shape_is_no_request(body: bytes) -> None:
 def test_the_members_are_read() -> None:
     tools: list[Json] = [{"type": "function", "name": "f"}]
     request = to_request([b.easy("user", "hi")], stream=True, tools=tools, max_output_tokens=7)
-    assert (request.model, request.stream, request.elsewhere) == ("test-model", True, False)
+    assert (request.model, request.stream, request.continues) == ("test-model", True, None)
     assert (request.transcript.requested_output, request.output_field) == (7, "max_output_tokens")
     assert request.transcript.catalogue.chars == len(codec.dumps(tools))
 
 
 @pytest.mark.parametrize(
-    ("fields", "items", "elsewhere"),
+    ("fields", "items", "continues"),
     [
-        ({}, [b.easy("user", "hi")], False),
-        ({"previous_response_id": "resp_1"}, [b.easy("user", "hi")], True),
-        ({"previous_response_id": None, "conversation": None}, [b.easy("user", "hi")], False),
-        ({"previous_response_id": ""}, [b.easy("user", "hi")], False),
-        ({"conversation": "conv_1"}, [b.easy("user", "hi")], True),
-        ({"conversation": {"id": "conv_1"}}, [b.easy("user", "hi")], True),
-        ({"prompt": {"id": "pmpt_1"}}, [b.easy("user", "hi")], True),
-        ({}, [b.easy("user", "hi"), b.REFERENCE], True),
-        ({}, [{"id": "msg_1"}], True),
-        ({}, [{"id": "msg_1", "type": None}], True),
-        ({}, [{"id": "msg_1", "role": "item_reference", "content": "x"}], False),
-        ({}, [{"id": "msg_1", "type": "reasoning", "summary": []}], False),
+        ({}, [b.easy("user", "hi")], None),
+        ({"previous_response_id": "resp_1"}, [b.easy("user", "hi")], ("resp_1", (), False)),
+        ({"previous_response_id": None, "conversation": None}, [b.easy("user", "hi")], None),
+        ({"previous_response_id": ""}, [b.easy("user", "hi")], None),
+        ({"previous_response_id": 7}, [b.easy("user", "hi")], ("", (), True)),
+        ({"conversation": "conv_1"}, [b.easy("user", "hi")], ("", (), True)),
+        ({"conversation": {"id": "conv_1"}}, [b.easy("user", "hi")], ("", (), True)),
+        ({"prompt": {"id": "pmpt_1"}}, [b.easy("user", "hi")], ("", (), True)),
+        ({}, [b.easy("user", "hi"), b.REFERENCE], ("", ("msg_123",), False)),
+        ({}, [{"id": "msg_1"}], ("", ("msg_1",), False)),
+        ({}, [{"id": "msg_1", "type": None}], ("", ("msg_1",), False)),
+        ({}, [{"id": "msg_1", "role": "item_reference", "content": "x"}], None),
+        ({}, [{"id": "msg_1", "type": "reasoning", "summary": []}], None),
+        (
+            {"previous_response_id": "resp_1", "prompt": {"id": "pmpt_1"}},
+            [{"id": "a"}, b.easy("user", "hi"), {"id": "b"}],
+            ("resp_1", ("a", "b"), True),
+        ),
     ],
 )
-def test_what_the_upstream_keeps_is_elsewhere(
-    fields: JsonObject, items: Items, elsewhere: bool
+def test_what_a_request_leaves_to_a_memory(
+    fields: JsonObject, items: Items, continues: tuple[str, tuple[str, ...], bool] | None
 ) -> None:
-    assert to_request(items, **fields).elsewhere is elsewhere
+    found = to_request(items, **fields).continues
+    told = found and (found.previous, found.references, found.elsewhere)
+    assert told == continues
+
+
+@pytest.mark.parametrize(
+    ("fields", "stored"), [({}, True), ({"store": True}, True), ({"store": False}, False)]
+)
+def test_a_response_is_stored_unless_the_request_says_otherwise(
+    fields: JsonObject, stored: bool
+) -> None:
+    assert to_request([b.easy("user", "hi")], **fields).stored is stored
 
 
 # --- calls that are answered by another id, late or never ---
@@ -372,7 +407,7 @@ def test_what_the_upstream_keeps_is_elsewhere(
 
 def _shell(output_id: str) -> Items:
     first, second = b.pair("local_shell", "call_1", "ls", "a.py")
-    return [b.easy("user", "go"), first, {**second, "id": output_id}, b.said("done")]
+    return [b.easy("user", "go"), first, {**second, "id": output_id}, b.answer("done")]
 
 
 def test_a_local_shell_output_names_its_call_by_either_id() -> None:
@@ -384,7 +419,7 @@ def test_a_local_shell_output_names_its_call_by_either_id() -> None:
 
 
 def test_an_approval_goes_with_the_call_that_it_allowed() -> None:
-    items = to_transcript([b.easy("user", "go"), *b.approval("a", approve=True), b.said("done")])
+    items = to_transcript([b.easy("user", "go"), *b.approval("a", approve=True), b.answer("done")])
     held = items.items
     # The answer may be the last that the client knows of, so a cut may fall behind it.
     assert pin(held, 3, (), 10_000).pinned == (1, 2)
@@ -398,13 +433,20 @@ def _turns(count: int) -> Items:
     return [
         item
         for n in range(count)
-        for item in (b.easy("user", f"q{n} " + "x " * 100), b.said("y " * 100))
+        for item in (b.easy("user", f"q{n} " + "x " * 100), b.answer("y " * 100))
     ]
 
 
 def test_an_asynchronous_call_without_an_output_is_pinned_and_blocks_nothing() -> None:
     later: JsonObject = {**b.call("late", "build"), "async": True}
-    items = [*_turns(2), b.easy("user", "go"), b.reasoning(), later, b.said("started"), *_turns(40)]
+    items = [
+        *_turns(2),
+        b.easy("user", "go"),
+        b.reasoning(),
+        later,
+        b.answer("started"),
+        *_turns(40),
+    ]
     done = run(items, None, Window(4000))
     first = done.decisions[0]
     assert isinstance(first, Compact)
@@ -414,7 +456,7 @@ def test_an_asynchronous_call_without_an_output_is_pinned_and_blocks_nothing() -
     assert record["role"] == "user"
     assert [thought, call] == [b.reasoning(), later]
 
-    answered = [*items, b.output("late", "built"), b.said("It is built.")]
+    answered = [*items, b.output("late", "built"), b.answer("It is built.")]
     again = run(answered, None, _HUGE, state=done.state)
     assert isinstance(again.final, Substitute)
     assert problems(again.request, again.pieces, again.body) == []
@@ -440,7 +482,8 @@ def _same(left: ParsedRequest | None, right: ParsedRequest | None) -> bool:
     pieces: list[Piece] = [Keep(item, n) for n, item in enumerate(left.transcript.items)]
     return (
         left.transcript == right.transcript
-        and (left.model, left.elsewhere) == (right.model, right.elsewhere)
+        and (left.model, left.continues, left.stored)
+        == (right.model, right.continues, right.stored)
         and rewrite(left, pieces, DIALECT) == rewrite(right, pieces, DIALECT)
     )
 
@@ -455,7 +498,7 @@ def test_warm_and_cold_agree_through_growth_and_branches(
     for length in lengths:
         branch = [*items[:length], b.easy("user", f"branch {length % 2}")]
         tail: JsonObject = {"previous_response_id": "resp_1"} if length % 3 == 2 else {}
-        body = b.body(branch, fields={"instructions": "Be brief.", **tail})
+        body = b.body(branch, **{"instructions": "Be brief.", **tail})
         for _ in range(2):
             assert _same(warm.parse(body, ORIGIN), DIALECT.parse(body, ORIGIN))
 

@@ -96,7 +96,7 @@ class Rig:
 
     async def settle(self) -> None:
         async with asyncio.timeout(5):
-            await self.memory._calls.settle()
+            await self.memory.calls.settle()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,157 @@
+"""Looking at a reply while it is relayed: after each chunk was sent, never before."""
+
+import zlib
+from collections.abc import Callable
+from typing import Protocol
+
+import zstandard
+
+from proxy.codec import MalformedJson
+from proxy.dialects.answers import Answer, AnswerReader, answer_of
+from proxy.upstream.ratios import reported_tokens
+
+TAIL_BYTES = 4096
+"""How much of a reply's end is looked at for its usage report."""
+
+Report = Callable[[int | None], None]
+"""Takes the prompt tokens that a reply reports, or None."""
+
+
+class Tap(Protocol):
+    """Sees the bytes of a reply."""
+
+    def take(self, chunk: bytes) -> None:
+        """See a chunk that was just sent."""
+        ...
+
+    def end(self) -> None:
+        """Learn that the reply is complete."""
+        ...
+
+
+class TailTap:
+    """Reads the usage report at the end of a reply, and nothing else of it."""
+
+    __slots__ = ("_before", "_chunk", "_report")
+
+    def __init__(self, report: Report) -> None:
+        """Take who wants the report."""
+        self._report = report
+        self._before = self._chunk = b""
+
+    def take(self, chunk: bytes) -> None:
+        """See a chunk."""
+        self._before, self._chunk = self._chunk, chunk
+
+    def end(self) -> None:
+        """Read the report."""
+        self._report(reported_tokens((self._before + self._chunk)[-TAIL_BYTES:]))
+
+
+class AnswerTap:
+    """Reads a response of the Responses API as it passes, to record it."""
+
+    def __init__(
+        self,
+        encoding: str,
+        *,
+        streamed: bool,
+        limit: int,
+        record: Callable[[Answer], None],
+        report: Callable[[int | None, Answer | None], None],
+    ) -> None:
+        """Begin with a reply.
+
+        Args:
+            encoding: its content encoding; one we cannot undo leaves it unread.
+            streamed: whether it is a stream of events.
+            limit: bytes of the largest response that is read.
+            record: takes the answer as soon as it is complete.
+            report: takes the prompt tokens that the reply reports, and the answer.
+        """
+        self._decode = _decoder(encoding)
+        self._reader = AnswerReader(limit) if streamed else None
+        self._limit = limit
+        self._record = record
+        self._report = report
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._before = self._last = b""
+        self._answer: Answer | None = None
+
+    def take(self, chunk: bytes) -> None:
+        """See a chunk."""
+        if self._decode is None:
+            return
+        try:
+            plain = self._decode(chunk)
+        except (zlib.error, zstandard.ZstdError):
+            self._decode = None
+            self._parts.clear()
+            return
+        self._before, self._last = self._last, plain
+        if self._reader is not None:
+            answer = self._reader.feed(plain)
+            if answer is not None:
+                self._take_answer(answer)
+        elif self._held <= self._limit:
+            self._held += len(plain)
+            self._parts.append(plain)
+
+    def end(self) -> None:
+        """Read what could not be read before."""
+        if self._reader is not None and self._answer is None:
+            answer = self._reader.end()
+            if answer is not None:
+                self._take_answer(answer)
+        if self._reader is None and self._decode is not None and self._held <= self._limit:
+            try:
+                answer = answer_of(b"".join(self._parts))
+            except MalformedJson:
+                answer = None
+            if answer is not None:
+                self._take_answer(answer)
+        self._report(reported_tokens((self._before + self._last)[-TAIL_BYTES:]), self._answer)
+
+    def _take_answer(self, answer: Answer) -> None:
+        self._answer = answer
+        self._record(answer)
+
+
+def decoded(body: bytes, encoding: str) -> bytes:
+    """Return a body, or its beginning, without its content encoding; nothing when unreadable."""
+    decode = _decoder(encoding)
+    try:
+        return decode(body) if decode is not None else b""
+    except (zlib.error, zstandard.ZstdError):
+        return b""
+
+
+def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
+    encoding = encoding.lower()
+    if encoding in {"", "identity"}:
+        return bytes
+    if encoding in {"gzip", "x-gzip", "deflate"}:
+        return _Inflater()
+    if encoding == "zstd":
+        return zstandard.ZstdDecompressor().decompressobj(read_across_frames=True).decompress
+    return None
+
+
+class _Inflater:
+    """Undoes gzip and deflate; a stream may be several one after the other."""
+
+    def __init__(self) -> None:
+        self._inflate = self._begin()
+
+    def __call__(self, data: bytes) -> bytes:
+        plain = self._inflate.decompress(data)
+        while self._inflate.eof and (rest := self._inflate.unused_data):
+            self._inflate = self._begin()
+            plain += self._inflate.decompress(rest)
+        return plain
+
+    @staticmethod
+    def _begin() -> "zlib._Decompress":
+        # 32 + MAX_WBITS recognises gzip and zlib headers by themselves.
+        return zlib.decompressobj(32 + zlib.MAX_WBITS)
