@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import redis_servers as servers
+from tests.clients import installed
 
 _SLOW_OK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -24,11 +25,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail at once when no redis-server can be had, instead of skipping its tests",
     )
+    parser.addoption(
+        "--require-node",
+        action="store_true",
+        help="fail at once without node and npm, instead of skipping real clients that need them",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-redis") and servers.default_binary() is None:
         raise pytest.UsageError(servers.NO_SERVER)
+    if config.getoption("--require-node"):
+        try:
+            installed.need_node()
+        except installed.MissingTool as missing:
+            raise pytest.UsageError(f"{missing}, and real clients need it") from missing
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from proxy.codec import JsonObject, as_text, dumps
 from proxy.telemetry import configure_log
 from tests.clients import trial
 from tests.clients.installed import InstallFailed, MissingTool
-from tests.clients.real_clients import CLIENTS, Client
+from tests.clients.real_clients import ALL_CLIENTS, Client
 from tests.clients.trial import Conditions, Trial
 
 COLUMNS: Mapping[str, str] = {
@@ -91,18 +91,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help="only these")
     parser.add_argument("--json", action="store_true", help="a JSON object a line, no table")
     parser.add_argument("--list", action="store_true", help="print the names of the clients")
-    parser.add_argument("--steps", type=int, default=trial.STEPS, help="tool calls (%(default)s)")
+    parser.add_argument("--steps", type=int, help="tool calls, instead of each client's own")
     parser.add_argument("--window", type=int, help="tokens, instead of each client's own")
     parser.add_argument("--direct", action="store_true", help="without the proxy, to compare")
     options = parser.parse_args(arguments)
     if options.list:
-        sys.stdout.writelines(f"{client.name}\n" for client in CLIENTS)
+        sys.stdout.writelines(f"{client.name}\n" for client in ALL_CLIENTS)
         return 0
-    known = {client.name: client for client in CLIENTS}
+    known = {client.name: client for client in ALL_CLIENTS}
     if unknown := [name for name in map(as_text, options.clients) if name not in known]:
         parser.error(f"unknown: {', '.join(unknown)}; --list shows the names")
     configure_log()
-    clients = [known[name] for name in options.clients] or CLIENTS
+    clients = [known[name] for name in options.clients] or ALL_CLIENTS
     return asyncio.run(run_all(clients, options))
 
 

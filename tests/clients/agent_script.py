@@ -3,7 +3,8 @@
 It works through numbered files whose contents nobody can know without reading them: every request
 with tools is answered with a call that prints the next file, until all were seen. It keeps what it
 has seen over the whole run, so it goes on where it was when a request holds less than the one
-before. Requests without tools are a client's own side business and get a short text.
+before. Requests without tools are a client's own side business and get a short text. It speaks
+both APIs; in the Responses API it reasons before everything it says.
 """
 
 import hashlib
@@ -11,16 +12,18 @@ import random
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from proxy.codec import Json, JsonObject, as_objects, as_text, dumps
-from tests.upstream import Recorded, Reply
+from tests.upstream import RESPONSES, Recorded, Reply
+from tests.upstream_responses import PAIRS, item_texts, type_of
 from tests.upstream_rules import message_texts
 
 SHELLS = (
     "run_step",
     "bash",
+    "exec_command",
     "shell",
     "run_shell_command",
     "execute_command",
@@ -33,6 +36,7 @@ SHELLS = (
 """Names of tools that run a command, the surest first."""
 
 SIDE_TEXT = "Reading numbered files"
+THOUGHT = "One file after the other."
 _MARK = re.compile(r"step-\d+-[0-9a-f]{12}")
 _COMMAND = re.compile(r"\b(command|cmd|shell|script|bash)", re.IGNORECASE)
 
@@ -93,28 +97,36 @@ class Script:
             (folder / step.file).write_text(step.output + "\n", encoding="utf-8")
 
     def seen_in(self, messages: Iterable[JsonObject]) -> set[int]:
-        """Return the steps whose mark is in a tool message."""
-        return {step.number for step, _ in self._results(messages)}
+        """Return the steps whose mark is in a tool result."""
+        return {step.number for step, _ in self.results(messages)}
 
     def read_in(self, messages: Iterable[JsonObject]) -> set[int]:
-        """Return the steps whose output is in a tool message from its first byte to its last."""
-        return {step.number for step, text in self._results(messages) if step.output in text}
+        """Return the steps whose output is in a tool result from its first byte to its last."""
+        return {step.number for step, text in self.results(messages) if step.output in text}
 
-    def _results(self, messages: Iterable[JsonObject]) -> Iterator[tuple[Step, str]]:
+    def results(self, messages: Iterable[JsonObject]) -> Iterator[tuple[Step, str]]:
+        """Yield each tool result that holds a step's mark, a chat message or an item."""
         known = {step.mark: step for step in self.steps}
         for message in messages:
-            if message.get("role") == "tool":
-                text = "\n".join(message_texts(message))
-                marks = {found[0] for found in _MARK.finditer(text)}
-                yield from ((known[mark], text) for mark in marks & known.keys())
+            text = "\n".join(_result_texts(message))
+            marks = {found[0] for found in _MARK.finditer(text)}
+            yield from ((known[mark], text) for mark in marks & known.keys())
+
+
+def _result_texts(message: JsonObject) -> list[str]:
+    if message.get("role") == "tool":
+        return message_texts(message)
+    return item_texts(message) if type_of(message) in PAIRS else []
 
 
 def _output(mark: str, chars: int) -> str:
     dice = random.Random(mark)
     lines: list[str] = []
-    while sum(map(len, lines)) < chars:
+    written = 0
+    while written < chars:
         words = (f"{dice.getrandbits(24):x}" for _ in range(8))
         lines.append(f"{len(lines) + 1:4} {' '.join(words)}")
+        written += len(lines[-1])
     return "\n".join([mark, *lines, mark])
 
 
@@ -127,6 +139,10 @@ class ScriptedAgent:
     asked: int = 0
 
     def __call__(self, request: Recorded) -> Reply:
+        reply = self._answer(request)
+        return replace(reply, reasoning=THOUGHT) if request.api == RESPONSES else reply
+
+    def _answer(self, request: Recorded) -> Reply:
         tools = tools_of(request)
         if not tools:
             return Reply(text=SIDE_TEXT)
@@ -147,6 +163,8 @@ class ScriptedAgent:
 def tools_of(request: Recorded) -> list[JsonObject]:
     """Return the functions that a request offers; none for a client's side business."""
     tools = as_objects(request.json.get("tools"))
+    if request.api == RESPONSES:
+        return [tool for tool in tools if tool.get("type") == "function"]
     return [inner for tool in tools if isinstance(inner := tool.get("function"), dict)]
 
 

@@ -33,6 +33,17 @@ class InstallFailed(AssertionError):
     """A client could not be installed; says what was tried and what came of it."""
 
 
+def need_node() -> None:
+    """Make sure that clients of Node can be installed and run here.
+
+    Raises:
+        MissingTool: when they cannot; it says what is missing.
+    """
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            raise MissingTool(f"{tool} is not on the PATH")
+
+
 @dataclass(frozen=True, slots=True)
 class NodePackages:
     """Packages of the npm registry, in a folder of their own."""
@@ -42,9 +53,7 @@ class NodePackages:
 
     def install(self) -> Path:
         """Return the folder that holds ``node_modules``."""
-        for tool in ("node", "npm"):
-            if shutil.which(tool) is None:
-                raise MissingTool(f"{tool} is not on the PATH")
+        need_node()
         return _once(self.name, self.pins, self._fill)
 
     def version(self, package: str) -> str:
@@ -148,6 +157,7 @@ SDKS = NodePackages(
     {
         "openai": "6.49.0",
         "ai": "6.0.326",
+        "@ai-sdk/openai": "3.0.141",
         "@ai-sdk/openai-compatible": "2.0.92",
         "zod": "4.6.7",
     },

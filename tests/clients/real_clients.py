@@ -1,46 +1,22 @@
-"""The clients: what to install, and how each is started without a terminal."""
+"""The clients: what to install, how each is used, and what it is known to do."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from proxy.codec import JsonObject, dumps
-from tests.clients import installed
-from tests.clients.installed import NodePackages, Packages, PythonPackages
+from tests.clients import installed, launches
+from tests.clients.installed import NodePackages, Packages
+from tests.clients.launches import Start
+from tests.upstream import CHAT, RESPONSES
 
-PROGRAMS = Path(__file__).parent / "programs"
-MODEL = "test-model"
-RESERVE = 8192
-"""Tokens that clients with a compaction of their own leave free below the window we tell them."""
+STEPS = 24
+OUTPUT_CHARS = 6000
+TEN_THOUSAND_LINES = 600_000
+"""What so many lines of an output have, in characters."""
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a client runs and what it is told."""
-
-    url: str
-    """Base URL of the API."""
-    task: str = field(repr=False)
-    window: int
-    """The upstream's, in tokens."""
-    home: Path
-    work: Path
-
-    @property
-    def own_window(self) -> int:
-        """The window to tell clients that compact by themselves.
-
-        With it they would begin as soon as a reply reports a prompt that fills the real window.
-        """
-        return self.window + RESERVE
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A command and what it needs."""
-
-    command: list[str]
-    variables: Mapping[str, str] = field(default_factory=dict)
+CHAIN = "previous_response_id"
+REFERENCES = "item_reference"
+REASONING = "reasoning"
+SEALED = "encrypted_content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,151 +26,158 @@ class Client:
     name: str
     package: str
     packages: Packages
-    launch: Callable[[Place], Launch]
+    launch: Start
+    api: str = CHAT
+    """The only one that it uses."""
     window: int = 16_384
+    steps: int = STEPS
+    output_chars: int = OUTPUT_CHARS
+    """Of each step."""
     side_requests: int = 0
     """Requests without tools that it is known to make."""
     alternates: bool = True
     """Whether all its own requests, side requests too, alternate user and assistant."""
+    fits_templates: bool = True
+    """Whether its session has one instruction message at most, as the first, and alternates."""
+    carries: str = ""
+    """What each request but the first must show, so that the run is of the kind that it says."""
+    shortens: bool = False
+    """Whether it leaves out the middle of long outputs by itself."""
+    tries_websocket: bool = False
+    """Whether it takes one refusal of a WebSocket and goes on over HTTP."""
     seconds: float = 180
     """Time limit, for a busy machine: some need half a minute to start there."""
+
+    @property
+    def whole_history(self) -> bool:
+        """Whether a request holds a place for all that was said; else for what is new only."""
+        return self.carries != CHAIN
 
     @property
     def version(self) -> str:
         return self.packages.version(self.package)
 
 
-def _node_program(name: str, mode: str) -> Callable[[Place], Launch]:
-    def launch(place: Place) -> Launch:
-        # Node looks for packages beside the program, so it gets a copy there.
-        folder = place.home / "program"
-        folder.mkdir()
-        program = folder / name
-        program.write_bytes((PROGRAMS / name).read_bytes())
-        (folder / "node_modules").symlink_to(installed.SDKS.install() / "node_modules")
-        return Launch(["node", str(program), place.url, MODEL, place.task, mode])
-
-    return launch
-
-
-def _python_program(packages: PythonPackages, name: str, mode: str) -> Callable[[Place], Launch]:
-    def launch(place: Place) -> Launch:
-        program = str(PROGRAMS / name)
-        command = [str(packages.python), program, place.url, MODEL, place.task, mode]
-        # Without it LiteLLM asks the network for prices first.
-        return Launch(command, {"LITELLM_LOCAL_MODEL_COST_MAP": "True"})
-
-    return launch
-
-
-def _executable(packages: NodePackages, name: str) -> str:
-    return str(packages.install() / "node_modules" / ".bin" / name)
-
-
-def _write(path: Path, content: JsonObject) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(dumps(content))
-
-
-def _pi(place: Place) -> Launch:
-    folder = place.home / ".pi" / "agent"
-    model: JsonObject = {
-        "id": MODEL,
-        "name": MODEL,
-        "reasoning": False,
-        "input": ["text"],
-        "contextWindow": place.own_window,
-        "maxTokens": 4096,
-        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
-    }
-    provider: JsonObject = {
-        "baseUrl": place.url,
-        "api": "openai-completions",
-        "apiKey": "LOCAL_KEY",
-        "models": [model],
-    }
-    _write(folder / "models.json", {"providers": {"local": provider}})
-    _write(folder / "settings.json", {"compaction": {"enabled": True, "reserveTokens": RESERVE}})
-    program = _executable(installed.PI, "pi")
-    return Launch(
-        [program, "--provider", "local", "--model", MODEL, "-p", place.task],
-        {"LOCAL_KEY": "sk-test", "PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"},
-    )
-
-
-def _opencode(place: Place) -> Launch:
-    name = f"local/{MODEL}"
-    limits: JsonObject = {"context": place.own_window, "output": RESERVE}
-    provider: JsonObject = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "Local",
-        "options": {"baseURL": place.url, "apiKey": "sk-test"},
-        "models": {MODEL: {"name": MODEL, "tool_call": True, "limit": limits}},
-    }
-    settings: JsonObject = {
-        "autoupdate": False,
-        "share": "disabled",
-        "model": name,
-        "small_model": name,
-        "provider": {"local": provider},
-    }
-    _write(place.home / ".config" / "opencode" / "opencode.json", settings)
-    program = _executable(installed.OPENCODE, "opencode")
-    return Launch(
-        [program, "run", "--model", name, place.task],
-        {
-            "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        },
-    )
-
-
-def _qwen(place: Place) -> Launch:
-    generation: JsonObject = {"contextWindowSize": place.own_window}
-    settings: JsonObject = {
-        "model": {"generationConfig": generation},
-        # With its terminal emulation it loses the ends of outputs now and then.
-        "tools": {"shell": {"enableInteractiveShell": False}},
-    }
-    _write(place.home / ".qwen" / "settings.json", settings)
-    program = _executable(installed.QWEN, "qwen")
-    options = ["--auth-type", "openai", "--approval-mode", "yolo", "-p", place.task]
-    return Launch(
-        [program, *options],
-        {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": place.url, "OPENAI_MODEL": MODEL},
-    )
-
-
-def _sdk(name: str, package: str, packages: Packages, program: str) -> list[Client]:
+def _sdk(
+    name: str,
+    package: str,
+    packages: Packages,
+    program: str,
+    *modes: str,
+    api: str = CHAT,
+    carries: str = "",
+) -> list[Client]:
     found: list[Client] = []
     for mode, suffix in (("whole", ""), ("stream", ", streaming")):
         launch = (
-            _node_program(program, mode)
+            launches.node_program(program, mode, *modes)
             if isinstance(packages, NodePackages)
-            else _python_program(packages, program, mode)
+            else launches.python_program(packages, program, mode, *modes)
         )
-        found.append(Client(name + suffix, package, packages, launch))
+        client = Client(name + suffix, package, packages, launch, api, carries=carries)
+        found.append(client)
     return found
 
 
-CLIENTS: list[Client] = [
+CLIENTS: Sequence[Client] = [
     *_sdk("openai for Python", "openai", installed.OPENAI_PYTHON, "openai_python.py"),
     *_sdk("openai for Node", "openai", installed.SDKS, "openai_node.mjs"),
-    *_sdk("AI SDK", "ai", installed.SDKS, "ai_sdk.mjs"),
-    *_sdk("LangGraph", "langgraph", installed.LANGGRAPH, "langgraph_agent.py"),
-    Client("pi", "@mariozechner/pi-coding-agent", installed.PI, _pi),
+    *_sdk("AI SDK", "ai", installed.SDKS, "ai_sdk.mjs", CHAT),
+    *_sdk("LangGraph", "langgraph", installed.LANGGRAPH, "langgraph_agent.py", CHAT),
+    Client("pi", "@mariozechner/pi-coding-agent", installed.PI, launches.pi(CHAT)),
     Client(
         "opencode",
         "opencode-ai",
         installed.OPENCODE,
-        _opencode,
+        launches.opencode(CHAT),
         window=24_576,
         side_requests=1,  # for a title; the question and the user's text are two user messages
         alternates=False,
     ),
-    Client("qwen-code", "@qwen-code/qwen-code", installed.QWEN, _qwen, window=40_960),
-    *_sdk("Pydantic AI", "pydantic-ai-slim", installed.PYDANTIC_AI, "pydantic_ai_agent.py"),
-    *_sdk("OpenAI Agents SDK", "openai-agents", installed.OPENAI_AGENTS, "openai_agents.py"),
+    Client("qwen-code", "@qwen-code/qwen-code", installed.QWEN, launches.qwen, window=40_960),
+    *_sdk("Pydantic AI", "pydantic-ai-slim", installed.PYDANTIC_AI, "pydantic_ai_agent.py", CHAT),
+    *_sdk("OpenAI Agents SDK", "openai-agents", installed.OPENAI_AGENTS, "openai_agents.py", CHAT),
     *_sdk("LiteLLM", "litellm", installed.LITELLM, "litellm_agent.py"),
 ]
+"""Those that use Chat Completions."""
+
+
+def _responses_sdk(
+    name: str, package: str, packages: Packages, program: str, carries: str
+) -> list[Client]:
+    named = f"{name}, Responses"
+    return _sdk(named, package, packages, program, RESPONSES, api=RESPONSES, carries=carries)
+
+
+def _openai(name: str, packages: Packages, program: str) -> list[Client]:
+    """Return an SDK that sends everything each time, and one that names the response before."""
+    return [
+        client
+        for kind, mode, carries in (
+            ("Responses", "items", REASONING),
+            (CHAIN, "chain", CHAIN),
+        )
+        for client in _sdk(
+            f"{name}, {kind}", "openai", packages, program, mode, api=RESPONSES, carries=carries
+        )
+    ]
+
+
+def _codex(name: str, launch: Start, *, tries_websocket: bool) -> Client:
+    return Client(
+        name,
+        "@openai/codex",
+        installed.CODEX,
+        launch,
+        RESPONSES,
+        window=32_768,
+        steps=40,
+        output_chars=TEN_THOUSAND_LINES,
+        # Two developer messages come first, then its environment and the task as two users'.
+        fits_templates=False,
+        carries=SEALED,
+        shortens=True,
+        tries_websocket=tries_websocket,
+    )
+
+
+RESPONSES_CLIENTS: Sequence[Client] = [
+    _codex("Codex", launches.codex, tries_websocket=False),
+    _codex("Codex, built-in provider", launches.codex_built_in, tries_websocket=True),
+    *_openai("openai for Python", installed.OPENAI_PYTHON, "openai_python_responses.py"),
+    *_openai("openai for Node", installed.SDKS, "openai_node_responses.mjs"),
+    *_responses_sdk("AI SDK", "ai", installed.SDKS, "ai_sdk.mjs", REFERENCES),
+    *_responses_sdk("LangGraph", "langgraph", installed.LANGGRAPH, "langgraph_agent.py", REASONING),
+    Client(
+        "pi, Responses",
+        "@mariozechner/pi-coding-agent",
+        installed.PI,
+        launches.pi(RESPONSES),
+        RESPONSES,
+        carries=SEALED,
+    ),
+    Client(
+        "opencode, Responses",
+        "opencode-ai",
+        installed.OPENCODE,
+        launches.opencode(RESPONSES),
+        RESPONSES,
+        window=24_576,
+        side_requests=1,
+        alternates=False,
+        carries=SEALED,
+    ),
+    *_responses_sdk(
+        "Pydantic AI",
+        "pydantic-ai-slim",
+        installed.PYDANTIC_AI,
+        "pydantic_ai_agent.py",
+        "",  # a name of no model that it knows to reason: the reasoning goes back as text
+    ),
+    *_responses_sdk(
+        "OpenAI Agents SDK", "openai-agents", installed.OPENAI_AGENTS, "openai_agents.py", REASONING
+    ),
+]
+"""Those that use the Responses API."""
+
+ALL_CLIENTS: Sequence[Client] = [*CLIENTS, *RESPONSES_CLIENTS]

@@ -5,8 +5,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from proxy.codec import Json, JsonObject, dumps
 from tests import builders as b
-from tests.clients.agent_script import SIDE_TEXT, Script, ScriptedAgent, shell_call
+from tests import items as i
+from tests.clients.agent_script import SIDE_TEXT, THOUGHT, Script, ScriptedAgent, shell_call
+from tests.clients.real_clients import TEN_THOUSAND_LINES
 from tests.upstream import CHAT_PATH, Recorded, Reply
+from tests.upstream_responses import RESPONSES_PATH
 
 STRING: JsonObject = {"type": "string"}
 
@@ -27,6 +30,12 @@ def ask(
     offered: list[Json] = [{"type": "function", "function": one} for one in tools]
     body: JsonObject = {"model": "m", "messages": listed, "tools": offered}
     return agent(Recorded("POST", CHAT_PATH, CIMultiDictProxy(CIMultiDict()), dumps(body)))
+
+
+def ask_in_items(agent: ScriptedAgent, items: list[JsonObject], *tools: JsonObject) -> Reply:
+    offered: list[Json] = [*tools]
+    body = i.body(items, tools=offered)
+    return agent(Recorded("POST", RESPONSES_PATH, CIMultiDictProxy(CIMultiDict()), body))
 
 
 def test_a_known_shell_comes_before_other_tools() -> None:
@@ -104,6 +113,29 @@ def test_a_request_without_tools_is_not_the_task() -> None:
     agent = ScriptedAgent(Script.draw(2, 100))
     assert ask(agent, [b.user("Find a title.")], tools=()) == Reply(text=SIDE_TEXT)
     assert agent.asked == 0
+
+
+def test_it_speaks_the_responses_api_too() -> None:
+    script = Script.draw(2, 100)
+    agent = ScriptedAgent(script)
+    others: list[JsonObject] = [{"type": "web_search"}, {"type": "custom", "name": "shell"}]
+    offered = [*others, {"type": "function", **SHELL}]
+    first = ask_in_items(agent, [i.user(script.task)], *offered)
+    assert first.reasoning == THOUGHT
+    assert first.tool_calls == [("call_001", "bash", '{"command":"cat step-01.txt"}')]
+    whole = i.output("call_001", [{"type": "input_text", "text": script.steps[0].output}])
+    cut = i.custom_output("call_002", script.steps[1].output[:-1])
+    assert script.read_in([whole, cut, i.user(script.steps[1].output)]) == {1}
+    last = ask_in_items(agent, [whole, cut], *offered)
+    assert (last.tool_calls, last.text, last.reasoning) == ((), script.answer, THOUGHT)
+    assert ask_in_items(agent, [whole]) == Reply(text=SIDE_TEXT, reasoning=THOUGHT)
+
+
+def test_ten_thousand_lines() -> None:
+    (step,) = Script.draw(1, TEN_THOUSAND_LINES).steps
+    lines = step.output.splitlines()
+    assert len(lines) >= 10_000
+    assert lines[0] == lines[-1] == step.mark
 
 
 def test_it_gives_up_when_nothing_is_ever_printed() -> None:

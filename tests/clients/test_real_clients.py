@@ -7,7 +7,7 @@ import pytest
 
 from tests.clients import trial
 from tests.clients.installed import MissingTool
-from tests.clients.real_clients import CLIENTS, Client
+from tests.clients.real_clients import ALL_CLIENTS, Client
 
 pytestmark = [
     pytest.mark.slow,
@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name.replace(" ", "-"))
+@pytest.mark.parametrize("client", ALL_CLIENTS, ids=lambda client: client.name.replace(" ", "-"))
 async def test_a_long_task_is_finished(client: Client, tmp_path: Path) -> None:
     try:
         seen = await trial.run(client, tmp_path)

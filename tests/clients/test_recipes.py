@@ -11,7 +11,7 @@ import pytest
 from tests import test_readme
 from tests.clients import installed, trial
 from tests.clients.installed import MissingTool, NodePackages
-from tests.clients.real_clients import Launch
+from tests.clients.launches import Launch
 from tests.clients.test_run_clients import responses
 from tests.e2e.running import Running
 from tests.upstream import Recorded, Reply, ScriptedUpstream

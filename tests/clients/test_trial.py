@@ -1,5 +1,6 @@
 """Each check of a trial fails when it should."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from proxy.codec import JsonObject
+from proxy.codec import Json, JsonObject, as_objects, as_text, dumps
 from tests.clients import installed, trial
 from tests.clients.agent_script import Script, ScriptedAgent
 from tests.clients.installed import InstallFailed, MissingTool, NodePackages, PythonPackages
-from tests.clients.real_clients import CLIENTS, Client, Launch, Place
+from tests.clients.launches import Launch, Place
+from tests.clients.real_clients import ALL_CLIENTS, CHAIN, CLIENTS, REFERENCES, Client
 from tests.clients.trial import Conditions, Trial
-from tests.upstream import Recorded, Reply
+from tests.e2e.running import ROOT
+from tests.upstream import CHAT, Recorded, Reply
+from tests.upstream_responses import Stored
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,6 +41,18 @@ def interrupting(at: int, reply: Reply) -> Callable[[Script], Callable[[Recorded
         return lambda request: reply if next(count) == at else agent(request)
 
     return make
+
+
+def named(name: str) -> Client:
+    (found,) = (client for client in ALL_CLIENTS if client.name == name)
+    return found
+
+
+async def run(client: Client, folder: Path, conditions: Conditions | None = None) -> Trial:
+    try:
+        return await trial.run(client, folder, conditions)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
 
 
 def about(seen: Trial, text: str) -> list[str]:
@@ -85,15 +101,12 @@ async def test_a_client_that_tries_again_in_silence(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_compacts_by_itself(tmp_path: Path) -> None:
-    pi = next(client for client in CLIENTS if client.name == "pi")
+    pi = named("pi")
 
     def with_a_small_window(place: Place) -> Launch:
         return pi.launch(replace(place, window=6000))
 
-    try:
-        seen = await trial.run(replace(pi, launch=with_a_small_window), tmp_path)
-    except MissingTool as missing:
-        pytest.skip(str(missing))
+    seen = await run(replace(pi, launch=with_a_small_window), tmp_path)
     assert about(seen, "side requests, known are 0")
 
 
@@ -144,6 +157,84 @@ async def test_what_reached_the_model_is_looked_at(tmp_path: Path) -> None:
     assert about(replace(seen, events=[*seen.events, failed]), "the proxy reported")
 
 
+def edited(seen: Trial, edit: Callable[[JsonObject], JsonObject | None]) -> Trial:
+    """The same, but the items of the last request were edited before they arrived, or left out."""
+    *others, last = seen.main
+    body = last.json
+    items: list[Json] = [
+        item for given in as_objects(body["input"]) if (item := edit(given)) is not None
+    ]
+    assert items != body["input"]
+    return replace(seen, main=[*others, replace(last, body=dumps({**body, "input": items}))])
+
+
+def without(type_: str) -> Callable[[JsonObject], JsonObject | None]:
+    return lambda item: None if item.get("type") == type_ else item
+
+
+async def test_what_reached_the_model_as_items_is_looked_at(tmp_path: Path) -> None:
+    seen = await trial.run(named("openai for Python, Responses"), tmp_path)
+    assert seen.problems == []
+    taskless = edited(seen, lambda item: {**item, "content": ""} if "role" in item else item)
+    assert taskless.problems == ["requests without the task: [25]"]
+    silent = edited(seen, without("function_call_output"))
+    assert about(silent, "rules are broken: ['pairing")
+    assert about(silent, "results that never reached the model whole: [24]")
+    thoughtless = edited(seen, without("reasoning"))
+    assert {text.partition(":")[0] for text in thoughtless.violations} == {"reasoning"}
+    chat = replace(seen, client=replace(seen.client, api=CHAT))
+    assert about(chat, "it used another API: {'responses'}")
+    referring = replace(seen, client=replace(seen.client, carries=REFERENCES))
+    later = [*range(2, 26)]
+    assert referring.problems == [f"requests without item_reference: {later}"]
+
+
+async def test_without_the_proxy_the_same_task_fails_in_items(tmp_path: Path) -> None:
+    streaming = named("openai for Python, Responses, streaming")
+    seen = await trial.run(streaming, tmp_path, Conditions(direct=True))
+    assert about(seen, "exit code 1")
+    assert about(seen, "error replies reached the client: [200]")
+    assert seen.overflows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "without_task"),
+    [
+        (f"openai for Python, {CHAIN}", "chain", [2, 3]),
+        ("AI SDK, Responses", "ids", []),
+    ],
+)
+async def test_what_the_upstream_keeps_was_read_too(
+    name: str, rule: str, without_task: list[int], tmp_path: Path
+) -> None:
+    conditions = Conditions(steps=2, window=200_000, direct=True)
+    seen = await run(named(name), tmp_path, conditions)
+    assert [problem.partition(":")[0] for problem in seen.problems] == [
+        "only 0 compactions",
+        "the client never sent more than the window",
+    ]
+    forgetful = replace(seen, stored=Stored())
+    assert {text.partition(":")[0] for text in forgetful.violations} == {rule}
+    assert forgetful.without_task == without_task
+
+
+async def test_what_a_client_left_of_an_output_is_looked_at(tmp_path: Path) -> None:
+    seen = await run(named("Codex, built-in provider"), tmp_path, Conditions(steps=3))
+    assert seen.read == {1, 2, 3}
+    assert not about(seen, "error replies")
+
+    def cut(item: JsonObject) -> JsonObject:
+        output = as_text(item.get("output"))
+        return {**item, "output": output[:-1]} if output else item
+
+    clipped = edited(seen, cut)
+    assert clipped.read == {1, 2}
+    assert replace(seen, client=replace(seen.client, shortens=False)).read == set()
+    assert replace(seen, sent=[]).read == set()
+    stubborn = replace(seen, client=replace(seen.client, tries_websocket=False))
+    assert about(stubborn, "error replies reached the client: [426]")
+
+
 def test_an_install_that_fails_says_what_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,3 +249,19 @@ def test_a_machine_without_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingTool, match="node is not on the PATH"):
         NodePackages("none", {"none": "0"}).install()
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_node_can_be_required(required: bool, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", __file__]
+    done = subprocess.run(
+        [*command, *(["--require-node"] if required else [])],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "ERROR: node is not on the PATH, and real clients need it"
+    expected = (pytest.ExitCode.USAGE_ERROR, said) if required else (pytest.ExitCode.OK, "")
+    assert (done.returncode, done.stderr.strip()) == expected

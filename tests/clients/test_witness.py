@@ -7,8 +7,10 @@ from aiohttp import ClientSession
 
 from proxy.codec import JsonObject, dumps
 from tests import builders as b
+from tests import items as i
 from tests.clients.witness import Witness
 from tests.upstream import CHAT_PATH, Reply, ScriptedUpstream
+from tests.upstream_responses import RESPONSES_PATH
 
 
 @pytest.fixture
@@ -74,3 +76,21 @@ async def test_errors_are_told_from_text(
     ):
         await got.read()
     assert [(r.failed, r.overflow) for r in witness.replies] == [(failed, overflow)]
+
+
+@pytest.mark.parametrize("type_", ["error", "response.failed"])
+async def test_errors_of_a_responses_stream_are_told_from_text(
+    up: ScriptedUpstream, witness: Witness, type_: str
+) -> None:
+    said: JsonObject = {
+        "type": "response.output_text.delta",
+        "delta": f'\ndata: {{"type":"{type_}"}}',
+    }
+    wrong: JsonObject = {"type": type_, "error": {"code": "context_length_exceeded"}}
+    up.replies += [Reply(chunks=[b"data: %b\n\n" % dumps(event)]) for event in (said, wrong)]
+    async with ClientSession() as client:
+        for _ in range(2):
+            body = i.body("hi", stream=True)
+            async with client.post(witness.url + RESPONSES_PATH, data=body) as got:
+                await got.read()
+    assert [(r.failed, r.overflow) for r in witness.replies] == [(False, False), (True, True)]

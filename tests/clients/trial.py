@@ -6,21 +6,24 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.codec import JsonObject, as_objects
 from proxy.telemetry import COMPACTION_COMPLETED, COMPACTION_FAILED, CONTEXT_REDUCED, STORE_FAILED
 from tests.clients.agent_script import Script, ScriptedAgent, tools_of
-from tests.clients.real_clients import MODEL, Client, Launch, Place
+from tests.clients.launches import MODEL, Launch, Place
+from tests.clients.real_clients import OUTPUT_CHARS as OUTPUT_CHARS
+from tests.clients.real_clients import STEPS as STEPS
+from tests.clients.real_clients import Client
 from tests.clients.witness import Received, Witness
 from tests.e2e.checks import make_strict
 from tests.e2e.running import Running
-from tests.upstream import Recorded, Reply, ScriptedUpstream
-from tests.upstream_rules import check, message_texts, prompt_tokens
+from tests.upstream import RESPONSES, Recorded, Reply, ScriptedUpstream
+from tests.upstream_responses import Stored, input_items, input_tokens, type_of, whole_input
+from tests.upstream_rules import message_texts, prompt_tokens
 
-STEPS = 24
-OUTPUT_CHARS = 6000
+_UPGRADE_REFUSED = 426
 _SHOWN_CHARS = 2000
 _FAULTS = frozenset({COMPACTION_FAILED, STORE_FAILED, CONTEXT_REDUCED})
 
@@ -51,6 +54,8 @@ class Trial:
     """As the client got them."""
     sent: Sequence[JsonObject]
     """Bodies as the client sent them."""
+    stored: Stored = field(repr=False)
+    """What the upstream has kept in the end."""
 
     @property
     def agent_requests(self) -> list[Recorded]:
@@ -64,9 +69,9 @@ class Trial:
     @property
     def violations(self) -> list[str]:
         """What the strictest upstream would say of the session's requests."""
-        strict = ScriptedUpstream()
-        make_strict(strict, self.window)
-        return [str(wrong) for r in self.agent_requests for wrong in check(r.decoded, strict)]
+        strict = ScriptedUpstream(stored=self.stored)
+        _be_strict(strict, self.client, self.window)
+        return [str(wrong) for r in self.agent_requests for wrong in strict.refusals(r)]
 
     @property
     def compactions(self) -> int:
@@ -74,27 +79,75 @@ class Trial:
 
     @property
     def read(self) -> set[int]:
-        """Steps whose whole output reached the model as a tool result."""
-        return set().union(*(self.script.read_in(r.messages) for r in self.agent_requests))
+        """Steps whose whole output reached the model as a tool result.
+
+        Of a client that shortens outputs, what it left of them is the whole.
+        """
+        requests = [request.messages for request in self.agent_requests]
+        if not self.client.shortens:
+            return set().union(*(self.script.read_in(messages) for messages in requests))
+        told = self._told
+        return {
+            step.number
+            for messages in requests
+            for step, text in self.script.results(messages)
+            if text == told.get(step.number)
+        }
+
+    @property
+    def _told(self) -> dict[int, str]:
+        """Results with a mark at head and foot, as the client sent them first."""
+        return {
+            step.number: text
+            for body in reversed(self.sent)
+            for step, text in self.script.results(_items(body))
+            if text.count(step.mark) == 2
+        }
 
     @property
     def without_task(self) -> list[int]:
-        """Numbers of the session's requests in which no user message holds the task."""
+        """Numbers of the session's requests whose user messages do not hold the task."""
         return [
             number
             for number, request in enumerate(self.agent_requests, 1)
-            if not any(_says(message, self.script.task) for message in request.messages)
+            if not any(_says(message, self.script.task) for message in self._whole(request))
         ]
+
+    def _whole(self, request: Recorded) -> Sequence[JsonObject]:
+        """Return what the model read: what the upstream kept of a chain, too."""
+        if request.api == RESPONSES:
+            return whole_input(request.json, self.stored)
+        return request.messages
+
+    @property
+    def histories(self) -> list[tuple[JsonObject, Sequence[JsonObject]]]:
+        """The session's requests as they left the client, and what it has said by then."""
+        found: list[tuple[JsonObject, Sequence[JsonObject]]] = []
+        said: list[JsonObject] = []
+        for body in self.sent:
+            if body.get("tools"):
+                said = [*([] if self.client.whole_history else said), *_items(body)]
+                found.append((body, said))
+        return found
+
+    @property
+    def without_mark(self) -> list[int]:
+        """Numbers of the session's requests that lack what all but the first must show."""
+        mark = self.client.carries
+        later = enumerate(self.histories[1:], 2)
+        return [number for number, (body, _) in later if mark and not _shows(body, mark)]
 
     @property
     def sizes(self) -> list[int]:
-        """Prompt tokens of the session's requests as the client sent them."""
-        return [prompt_tokens(body) for body in self.sent if body.get("tools")]
+        """Prompt tokens of all that the client has said at each of its requests, at least."""
+        if self.client.api == RESPONSES:
+            return [input_tokens(body, said) for body, said in self.histories]
+        return [prompt_tokens(body) for body, _ in self.histories]
 
     @property
     def shrunk(self) -> bool:
-        """Whether the client ever sent fewer messages than before: its own compaction."""
-        lengths = [len(as_objects(b.get("messages"))) for b in self.sent if b.get("tools")]
+        """Whether the client ever had fewer messages than before: its own compaction."""
+        lengths = [len(said) for _, said in self.histories]
         return lengths != sorted(lengths)
 
     @property
@@ -108,12 +161,16 @@ class Trial:
 
     def _of_the_client(self) -> list[str]:
         code, failed = self.ended.code, [r.status for r in self.replies if r.failed]
+        expected = [_UPGRADE_REFUSED] if self.client.tries_websocket else []
+        others = {request.api for request in self.main} - {self.client.api}
         wanted = len(self.script.steps) + 1
         found = {
             "killed at its time limit": code is None,
             f"exit code {code}": bool(code),
             "the final answer was not printed": self.script.answer not in self.ended.stdout,
-            f"error replies reached the client: {failed}": bool(failed),
+            f"error replies reached the client: {failed}": failed != expected,
+            f"it used another API: {others}": bool(others),
+            f"requests without {self.client.carries}: {self.without_mark}": bool(self.without_mark),
             "its own compaction fired: fewer messages than before": self.shrunk,
             f"{self.side_requests} side requests, known are {self.client.side_requests}": (
                 self.side_requests > self.client.side_requests
@@ -155,18 +212,32 @@ class Trial:
         )
 
 
+def _be_strict(up: ScriptedUpstream, client: Client, window: int) -> None:
+    make_strict(up, window)
+    up.one_system = up.alternate = client.fits_templates
+
+
+def _items(body: JsonObject) -> Sequence[JsonObject]:
+    return as_objects(body.get("messages")) or input_items(body)
+
+
+def _shows(body: JsonObject, mark: str) -> bool:
+    return bool(body.get(mark)) or any(
+        mark == type_of(item) or item.get(mark) for item in _items(body)
+    )
+
+
 def _says(message: JsonObject, text: str) -> bool:
     return message.get("role") == "user" and text in "\n".join(message_texts(message))
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How long the task is, and in which window."""
+    """How long the task is, and in which window; None: as is usual for the client."""
 
-    steps: int = STEPS
-    output_chars: int = OUTPUT_CHARS
+    steps: int | None = None
+    output_chars: int | None = None
     window: int | None = None
-    """Instead of the client's own."""
     agent: Callable[[Script], Callable[[Recorded], Reply]] = ScriptedAgent
     """What plays the model."""
     direct: bool = False
@@ -183,14 +254,16 @@ async def run(client: Client, folder: Path, conditions: Conditions | None = None
     await asyncio.to_thread(client.packages.install)
     conditions = conditions or Conditions()
     window = conditions.window or client.window
-    script = Script.draw(conditions.steps, conditions.output_chars)
+    script = Script.draw(
+        conditions.steps or client.steps, conditions.output_chars or client.output_chars
+    )
     home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
     script.write(work)
     up = ScriptedUpstream(model=MODEL, reply=conditions.agent(script))
-    make_strict(up, window)
-    up.alternate = client.alternates
+    _be_strict(up, client, window)
+    up.alternate &= client.alternates
     async with (
         up,
         Running(up.base_url, folder) as fold,
@@ -208,6 +281,7 @@ async def run(client: Client, folder: Path, conditions: Conditions | None = None
         events=fold.events,
         replies=witness.replies,
         sent=witness.bodies,
+        stored=up.stored,
     )
 
 

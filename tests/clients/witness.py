@@ -21,7 +21,9 @@ from proxy.codec import JsonObject, MalformedJson, loads
 _REPLY = re.compile(rb"HTTP/1\.[01] (\d{3}) ")  # a reply's head follows a body without a line end
 _LENGTH = re.compile(rb"^content-length: *(\d+) *\r?$", re.IGNORECASE | re.MULTILINE)
 _CHUNKED = re.compile(rb"^transfer-encoding: *chunked *\r?$", re.IGNORECASE | re.MULTILINE)
-_STREAM_ERROR = re.compile(rb'^data: \{"error"', re.MULTILINE)
+_STREAM_ERROR = re.compile(
+    rb'^data: \{"(?:error"|type":"(?:error|response\.failed)")', re.MULTILINE
+)
 _OVERFLOW = re.compile(
     rb"context_length_exceeded|exceed_context_size|available context size|maximum context length"
 )

@@ -1,11 +1,14 @@
-// An agent with the AI SDK and its provider for compatible servers: URL MODEL TASK whole|stream.
+// An agent with the AI SDK: URL MODEL TASK whole|stream chat|responses.
+// The first API by its provider for compatible servers, the second by the one for OpenAI.
 import { spawnSync } from "node:child_process";
+import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
-const [url, model, task, mode] = process.argv.slice(2);
-const provider = createOpenAICompatible({ name: "foldgate", baseURL: url, apiKey: "sk-test" });
+const [url, model, task, mode, api] = process.argv.slice(2);
+const create = { chat: createOpenAICompatible, responses: createOpenAI }[api];
+const provider = create({ name: "foldgate", baseURL: url, apiKey: "sk-test" });
 
 const request = {
   model: provider(model),

@@ -1,4 +1,4 @@
-"""An agent of LangChain and LangGraph: URL MODEL TASK whole|stream.
+"""An agent of LangChain and LangGraph: URL MODEL TASK whole|stream chat|responses.
 
 It runs in an environment of its own, which the type checker does not see.
 """
@@ -16,9 +16,16 @@ def run_step(command: str) -> str:
     return done.stdout + done.stderr
 
 
-def main(url: str, model: str, task: str, mode: str) -> None:
+def main(url: str, model: str, task: str, mode: str, api: str) -> None:
     streaming = mode == "stream"
-    chat = ChatOpenAI(model=model, base_url=url, api_key="sk-test", streaming=streaming, timeout=60)
+    chat = ChatOpenAI(
+        model=model,
+        base_url=url,
+        api_key="sk-test",
+        streaming=streaming,
+        timeout=60,
+        use_responses_api=api == "responses",
+    )
     agent = create_agent(chat, [run_step], system_prompt="You work in a shell, step by step.")
     asked = {"messages": [{"role": "user", "content": task}]}
     limits = {"recursion_limit": 500}
@@ -26,7 +33,7 @@ def main(url: str, model: str, task: str, mode: str) -> None:
         *_, last = agent.stream(asked, limits, stream_mode="values")
     else:
         last = agent.invoke(asked, limits)
-    sys.stdout.write(f"{last['messages'][-1].content}\n")
+    sys.stdout.write(f"{last['messages'][-1].text}\n")
 
 
 if __name__ == "__main__":

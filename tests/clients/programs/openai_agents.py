@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK over Chat Completions: URL MODEL TASK whole|stream.
+"""An agent of the OpenAI Agents SDK: URL MODEL TASK whole|stream chat|responses.
 
 It runs in an environment of its own, which the type checker does not see.
 """
@@ -10,6 +10,7 @@ import sys
 from agents import (  # type: ignore[import-not-found]
     Agent,
     OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
     Runner,
     function_tool,
     set_tracing_disabled,
@@ -23,13 +24,14 @@ def run_step(command: str) -> str:
     return done.stdout + done.stderr
 
 
-async def main(url: str, model: str, task: str, mode: str) -> None:
+async def main(url: str, model: str, task: str, mode: str, api: str) -> None:
+    speaker = {"chat": OpenAIChatCompletionsModel, "responses": OpenAIResponsesModel}[api]
     set_tracing_disabled(True)
     async with AsyncOpenAI(base_url=url, api_key="sk-test", timeout=60) as client:
         agent = Agent(
             name="stepper",
             instructions="You work in a shell, step by step.",
-            model=OpenAIChatCompletionsModel(model=model, openai_client=client),
+            model=speaker(model=model, openai_client=client),
             tools=[function_tool(run_step)],
         )
         if mode == "stream":

@@ -1,4 +1,4 @@
-"""An agent of Pydantic AI: URL MODEL TASK whole|stream.
+"""An agent of Pydantic AI: URL MODEL TASK whole|stream chat|responses.
 
 It runs in an environment of its own, which the type checker does not see.
 """
@@ -8,7 +8,10 @@ import sys
 from collections.abc import AsyncIterable
 
 from pydantic_ai import Agent  # type: ignore[import-not-found]
-from pydantic_ai.models.openai import OpenAIChatModel  # type: ignore[import-not-found]
+from pydantic_ai.models.openai import (  # type: ignore[import-not-found]
+    OpenAIChatModel,
+    OpenAIResponsesModel,
+)
 from pydantic_ai.providers.openai import OpenAIProvider  # type: ignore[import-not-found]
 from pydantic_ai.usage import UsageLimits  # type: ignore[import-not-found]
 
@@ -25,9 +28,10 @@ async def take(_context: object, events: AsyncIterable[object]) -> None:
         pass
 
 
-def main(url: str, model: str, task: str, mode: str) -> None:
-    chat = OpenAIChatModel(model, provider=OpenAIProvider(base_url=url, api_key="sk-test"))
-    agent = Agent(chat, instructions="You work in a shell, step by step.", tools=[run_step])
+def main(url: str, model: str, task: str, mode: str, api: str) -> None:
+    speaker = {"chat": OpenAIChatModel, "responses": OpenAIResponsesModel}[api]
+    spoken = speaker(model, provider=OpenAIProvider(base_url=url, api_key="sk-test"))
+    agent = Agent(spoken, instructions="You work in a shell, step by step.", tools=[run_step])
     result = agent.run_sync(
         task,
         usage_limits=UsageLimits(request_limit=500),
