@@ -17,7 +17,7 @@ from proxy.dialects.bodies import Annotators, Dialect, ParsedRequest
 from proxy.dialects.memo import PrefixMemo
 from proxy.dialects.responses import Responses
 from proxy.transcript import Item, Keep, Kind, Piece, Transcript
-from tests import response_builders as b
+from tests import items as b
 from tests import strategies
 from tests.strategies import Run, ask, call_pairs, texts
 
@@ -30,7 +30,7 @@ Items = list[JsonObject]
 
 def to_request(items: str | Sequence[JsonObject], **fields: Json) -> ParsedRequest:
     """Read a list through the Responses dialect."""
-    request = DIALECT.parse(b.body(items, fields=fields), ORIGIN)
+    request = DIALECT.parse(b.body(items, **fields), ORIGIN)
     assert request is not None
     return request
 
@@ -73,7 +73,7 @@ _ODD: Items = [
     b.output("nobody", "a result without a call"),
     b.easy("user", "by the way"),
     b.easy("assistant", ""),
-    b.reasoning("left alone"),
+    b.reasoning("1", "left alone", 0),
     b.call("never", "read_file"),
     *b.tool_search("never_found")[:1],
     b.approval("never_allowed", approve=True)[0],
@@ -114,11 +114,11 @@ class _Client:
     def thought(self) -> Items:
         match self.draw(_SMALL[3]):
             case 3:
-                return [b.reasoning(self.text(100), "gAAAA" * 30), b.reasoning()]
+                return [b.reasoning("1", self.text(100), 112), b.reasoning("1", "", 0)]
             case 2:
-                return [b.reasoning(self.text(100))]
+                return [b.reasoning("1", self.text(100), 0)]
             case 1:
-                return [b.reasoning("", "gAAAA" * self.draw(_SMALL[9]))]
+                return [b.reasoning("1", "", 4 * self.draw(_SMALL[9]))]
             case _:
                 return []
 
@@ -165,7 +165,7 @@ class _Client:
     def step(self) -> Items:
         items = self.thought()
         if self.draw(_BOOL):
-            items.append(b.said(self.text(200), phase="commentary"))
+            items.append(b.answer(self.text(200), phase="commentary"))
         asked, answered = self.calls()
         items += asked
         if self.chance(7):
@@ -182,7 +182,7 @@ class _Client:
         for _ in range(self.draw(_SMALL[5 if last else 2])):
             items += self.step()
         if self.draw(_BOOL) if last else not (self.odd and self.chance(5)):
-            items += [*self.thought(), b.said(self.text(600))]
+            items += [*self.thought(), b.answer(self.text(600))]
         return items
 
 
@@ -206,7 +206,7 @@ def continuations(draw: st.DrawFn, items: Sequence[JsonObject]) -> Items:
     client.used = 1000
     added: Items = []
     if items[-1].get("role") != "assistant" and draw(_BOOL):
-        added = [*client.step(), b.said("Going on.")]
+        added = [*client.step(), b.answer("Going on.")]
     if not added or draw(_BOOL):
         added += client.turn(last=True)
     return added

@@ -1,7 +1,8 @@
 """Talking to the proxy as an agent does, and what must hold of everything that it forwarded."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 
@@ -10,7 +11,8 @@ from aiohttp import ClientSession
 from proxy.codec import Json, JsonObject, as_text, dumps, loads, split_array, split_object
 from proxy.compaction.checkpoint import TAG
 from proxy.compaction.clip import MARKER
-from tests.upstream import CHAT_PATH, Recorded, ScriptedUpstream
+from tests.e2e.apis import CHAT, RESPONSES, Api
+from tests.upstream import Recorded, ScriptedUpstream
 from tests.upstream_responses import RESPONSES_PATH, as_messages
 from tests.upstream_rules import message_texts
 
@@ -22,6 +24,9 @@ PEERS: Mapping[str, Json] = {
 """The settings of the sessions in facts/peers.md."""
 
 REQUEST_ID = "x-test-request"
+MARK = re.compile(r"mark\d+n\d{5}z|MARK-\w+")
+"""A word that says where it came from."""
+
 _INSTRUCTIONS = ("system", "developer")
 _NUMBERS = itertools.count(1)
 
@@ -30,6 +35,12 @@ def make_strict(up: ScriptedUpstream, window: int | None) -> None:
     """Switch every rule of the upstream on."""
     up.window = window
     up.strict_pairing = up.one_system = up.alternate = up.first_user = up.json_arguments = True
+
+
+def remembers_marks(request: Recorded) -> str:
+    """A summary that repeats every mark of what it was shown, so that a leak is seen."""
+    marks: list[Json] = [*dict.fromkeys(MARK.findall(request.decoded.decode()))]
+    return dumps({"goal": "Repair the import.", "discoveries": marks}).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +92,7 @@ class Exchange:
 
 
 class Agent:
-    """A client; `exchanges` holds everything it did."""
-
-    path = CHAT_PATH
-    member = "messages"
+    """A client of one of the APIs; `exchanges` holds everything it did."""
 
     def __init__(
         self,
@@ -92,24 +100,27 @@ class Agent:
         url: str,
         up: ScriptedUpstream,
         headers: Mapping[str, str] | None = None,
+        *,
+        api: Api = CHAT,
         **fields: Json,
     ) -> None:
         self.exchanges: list[Exchange] = []
         self.url = url
+        self.api = api
         self._http = http
         self._up = up
         self._headers = dict(headers or {})
         self._fields = fields
 
-    async def say(self, messages: Iterable[JsonObject], **headers: str) -> Exchange:
-        body: JsonObject = {"model": "test-model", self.member: [*messages], **self._fields}
-        return await self.post(dumps(body), headers)
+    async def say(self, messages: Sequence[JsonObject], **headers: str) -> Exchange:
+        return await self.post(self.api.body(messages, **self._fields), headers)
 
     async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> Exchange:
         number = str(next(_NUMBERS))
         sent = {"content-type": "application/json", **self._headers, REQUEST_ID: number}
         sent.update({name.replace("_", "-"): value for name, value in (headers or {}).items()})
-        async with self._http.post(self.url + self.path, data=BytesIO(body), headers=sent) as reply:
+        url = self.url + self.api.path
+        async with self._http.post(url, data=BytesIO(body), headers=sent) as reply:
             content = await reply.read()
             # Several main calls for one request never happen, so the first match is the only one.
             exchange = Exchange(body, reply.status, reply.headers, content, self.arrived(number))
@@ -124,36 +135,39 @@ class Agent:
         return [await self.say(step) for step in steps(messages)]
 
 
+class ItemAgent(Agent):
+    """A client of the Responses API that says items, and nothing besides that it is not told to."""
+
+    def __init__(
+        self,
+        http: ClientSession,
+        url: str,
+        up: ScriptedUpstream,
+        headers: Mapping[str, str] | None = None,
+        **fields: Json,
+    ) -> None:
+        super().__init__(http, url, up, headers, api=RESPONSES, **fields)
+
+    async def say(self, messages: Sequence[JsonObject], **headers: str) -> Exchange:
+        body: JsonObject = {"model": "test-model", "input": [*messages], **self._fields}
+        return await self.post(dumps(body), headers)
+
+
 def steps(messages: Sequence[JsonObject]) -> Iterator[Sequence[JsonObject]]:
-    """The lists that a client sent on its way to `messages`: each ends where the model goes on."""
+    """The lists that a client sent on its way to `messages`: each ends where the model goes on.
+
+    They are messages of a chat, or items.
+    """
     for end in range(1, len(messages) + 1):
-        turn = messages[end - 1]["role"] in {"user", "tool"}
-        if turn and (end == len(messages) or messages[end]["role"] == "assistant"):
+        last = messages[end - 1]
+        turn = not _is_models(last) and last.get("role") not in _INSTRUCTIONS
+        if turn and (end == len(messages) or _is_models(messages[end])):
             yield messages[:end]
 
 
-class ItemAgent(Agent):
-    """A client of the Responses API; it says items."""
-
-    path = RESPONSES_PATH
-    member = "input"
-
-    async def play(self, messages: Sequence[JsonObject]) -> list[Exchange]:
-        return [await self.say(step) for step in item_steps(messages)]
-
-
-def item_steps(items: Sequence[JsonObject]) -> Iterator[Sequence[JsonObject]]:
-    """The lists of items that a client sent on its way to `items`."""
-    for end in range(1, len(items) + 1):
-        turn = not _is_models(items[end - 1]) and items[end - 1].get("role") != "developer"
-        if turn and (end == len(items) or _is_models(items[end])):
-            yield items[:end]
-
-
 def _is_models(item: JsonObject) -> bool:
-    return item.get("role", "assistant") == "assistant" and not str(item.get("type", "")).endswith(
-        "_output"
-    )
+    made = not as_text(item.get("type")).endswith("_output")
+    return made and item.get("role", "assistant") == "assistant"
 
 
 def raw_messages(body: bytes) -> list[bytes]:
@@ -318,10 +332,9 @@ def assert_stable(exchanges: Sequence[Exchange]) -> None:
     assert set(rewrites(exchanges)) <= set(compactions(exchanges))
 
 
-def pretty(messages: Sequence[JsonObject], **fields: Json) -> bytes:
+def pretty(body: bytes) -> bytes:
     """A body with white space everywhere, as some clients send it."""
-    body: JsonObject = {"model": "test-model", **fields, "messages": [*messages]}
-    return _indent(body, 0).encode()
+    return _indent(loads(body), 0).encode()
 
 
 def _indent(value: Json, depth: int) -> str:

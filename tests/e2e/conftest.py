@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from tests.e2e.apis import APIS, Api
 from tests.upstream import ScriptedUpstream
 
 
@@ -20,3 +21,10 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
     ) as session:
         yield session
+
+
+@pytest.fixture(params=APIS, ids=str)
+def api(request: pytest.FixtureRequest) -> Api:
+    """The test runs once for each API."""
+    assert isinstance(request.param, Api)
+    return request.param

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -11,22 +10,16 @@ import pytest
 
 from proxy.codec import Json, JsonObject, dumps
 from tests import builders as b
+from tests import items as i
 from tests.e2e import checks
+from tests.e2e.apis import CHAT, RESPONSES, Api
 from tests.e2e.checks import PEERS, Agent, Exchange
 from tests.e2e.running import Running
-from tests.upstream import Recorded, ScriptedUpstream
+from tests.upstream import ScriptedUpstream
 
 WINDOW = 16_384
 STEPS = 24
 """Enough calls of 2 KB for one compaction."""
-
-_MARK = re.compile(r"mark\d+n\d{5}z|MARK-\w+")
-
-
-def remembers_marks(request: Recorded) -> str:
-    """A summary that repeats every marker of what it was shown, so that a leak is seen."""
-    marks: list[Json] = [*dict.fromkeys(_MARK.findall(request.decoded.decode()))]
-    return dumps({"goal": "Repair the import.", "discoveries": marks}).decode()
 
 
 class Scene:
@@ -39,31 +32,42 @@ class Scene:
         self.messages = b.tool_session(STEPS, result_chars=2048)
 
     @property
+    def last(self) -> Exchange:
+        return self.agent.exchanges[STEPS]
+
+    @property
     def cut(self) -> int:
         """How many of `messages`, the system message included, stand before the cut."""
-        first_kept = checks.raw_messages(self.agent.exchanges[STEPS].arrived)[2]
-        return [dumps(m) for m in self.messages].index(first_kept)
+        return cut_of(self.last, self.messages, self.agent.api)
 
     @property
     def record(self) -> str:
-        return checks.record_of(self.agent.exchanges[STEPS])
+        return checks.record_of(self.last)
 
     @property
     def record_id(self) -> str:
         return checks.record_id(self.record)
 
 
+def cut_of(exchange: Exchange, messages: Sequence[JsonObject], api: Api) -> int:
+    """How many messages stand before what was kept behind the message with the checkpoint."""
+    arrived = checks.raw_messages(exchange.arrived)
+    first_kept = arrived[next(n for n, raw in enumerate(arrived) if checks.carries(raw)) + 1]
+    groups = api.spelled(messages)
+    return next(n for n, group in enumerate(groups) if group and dumps(group[0]) == first_kept)
+
+
 @pytest.fixture
 async def scene(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> AsyncIterator[Scene]:
     checks.make_strict(up, WINDOW)
-    up.summary_text = remembers_marks
+    up.summary_text = checks.remembers_marks
     async with Running(up.base_url, tmp_path, **PEERS) as proxy:
-        scene = Scene(proxy, up, Agent(client, proxy.url, up))
+        scene = Scene(proxy, up, Agent(client, proxy.url, up, api=api))
         await scene.agent.play(scene.messages)
         assert len(up.summaries) == 1
-        assert scene.agent.exchanges[STEPS].marks == ["reused"]
+        assert scene.last.marks == ["reused"]
         assert scene.record
         yield scene
         checks.assert_fine(scene.agent.exchanges, up)
@@ -93,7 +97,7 @@ async def test_an_edited_old_message_is_what_counts(scene: Scene) -> None:
     assert again.arrived == exchange.arrived
     # Back to what it was before: the first checkpoint still stands.
     back = await scene.agent.say(scene.messages)
-    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert back.arrived == scene.last.arrived
     assert len(scene.up.summaries) == 2
 
 
@@ -107,7 +111,7 @@ async def test_an_edited_task_starts_afresh(scene: Scene) -> None:
 async def test_an_edit_behind_the_cut_keeps_the_checkpoint(scene: Scene) -> None:
     index = scene.cut + 1
     gone = b.marker(0, (index - 3) // 2)
-    assert gone in scene.agent.exchanges[STEPS].text
+    assert gone in scene.last.text
     messages = edited(scene.messages, index, b.prose(1000, 5, "MARK-late"))
     exchange = await scene.agent.say(messages)
     assert exchange.marks == ["reused"]
@@ -127,7 +131,7 @@ async def test_branch_and_return(scene: Scene) -> None:
     arrived = checks.raw_messages(exchange.arrived)
     assert checks.raw_messages(extended.arrived)[: len(arrived)] == arrived
     back = await scene.agent.say(scene.messages)
-    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert back.arrived == scene.last.arrived
     only(back, [], ["MARK-branch"])
     assert len(scene.up.summaries) == 1
     assert {exchange.session, extended.session, back.session} == {back.session}
@@ -140,7 +144,7 @@ async def test_two_branches_before_the_cut_have_a_checkpoint_each(scene: Scene) 
     back = await scene.agent.say(scene.messages)
     again = await scene.agent.say(other)
     assert len(scene.up.summaries) == 2
-    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert back.arrived == scene.last.arrived
     assert again.arrived == there[-1].arrived
     for number in range(4, STEPS):
         only(back, [], [b.marker(3, number)])
@@ -158,7 +162,7 @@ async def test_undo_past_the_cut_to_it_and_behind_it(scene: Scene) -> None:
     assert behind.marks == ["reused"]
     assert checks.record_of(behind) == scene.record
     back = await scene.agent.say(scene.messages)
-    assert back.arrived == scene.agent.exchanges[STEPS].arrived
+    assert back.arrived == scene.last.arrived
     assert len(scene.up.summaries) == 1
 
 
@@ -181,24 +185,22 @@ async def test_another_way_on_from_exactly_the_cut(scene: Scene) -> None:
 
 
 async def test_a_user_message_right_after_the_cut_keeps_its_parts(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     picture = b.image_part(b.data_url(b.png(64, 64, 900)))
     messages = b.tool_session(STEPS, result_chars=2048)
     messages[1] = b.user([b.text_part(b.TASK), picture])
     async with Running(up.base_url, tmp_path, **PEERS) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         last = (await agent.play(messages))[-1]
-        kept = checks.raw_messages(last.arrived)[2]
-        head = messages[: [dumps(m) for m in messages].index(kept)]
+        head = messages[: cut_of(last, messages, api)]
         text = await agent.say([*head, b.user("Only text.")])
         both = await agent.say([*head, b.user([b.text_part("A look:"), picture])])
     checks.assert_fine(agent.exchanges, up)
     for exchange, pictures in ((last, 1), (text, 1), (both, 2)):
-        carrier = checks.raw_messages(exchange.arrived)[1]
-        assert checks.carries(carrier)
-        assert carrier.count(dumps(picture)) == pictures
+        carrier = next(raw for raw in checks.raw_messages(exchange.arrived) if checks.carries(raw))
+        assert carrier.count(dumps(api.part(picture))) == pictures
     only(text, [b.TASK, "Only text."], [])
     assert len(up.summaries) == 1
 
@@ -214,13 +216,13 @@ async def test_a_retry_is_the_same_request(scene: Scene) -> None:
 
 
 async def test_two_sessions_with_one_opening(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
-    up.summary_text = remembers_marks
+    up.summary_text = checks.remembers_marks
     sessions = [b.tool_session(STEPS, seed=seed, result_chars=2048) for seed in (1, 2)]
     async with Running(up.base_url, tmp_path, **PEERS) as proxy:
-        agents = [Agent(client, proxy.url, up) for _ in sessions]
+        agents = [Agent(client, proxy.url, up, api=api) for _ in sessions]
         for pair in zip(*map(checks.steps, sessions), strict=True):
             for agent, step in zip(agents, pair, strict=True):
                 await agent.say(step)
@@ -234,14 +236,14 @@ async def test_two_sessions_with_one_opening(
 
 
 async def test_two_tenants_with_the_same_content(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     values: dict[str, Json] = {**PEERS, "tenancy.source": "credential"}
     messages = b.tool_session(STEPS, result_chars=2048)
     async with Running(up.base_url, tmp_path, **values) as proxy:
         keys = ("Bearer key-one", "Bearer key-two")
-        agents = [Agent(client, proxy.url, up, {"Authorization": key}) for key in keys]
+        agents = [Agent(client, proxy.url, up, {"Authorization": key}, api=api) for key in keys]
         await asyncio.gather(*(agent.play(messages) for agent in agents))
     records = [checks.record_of(agent.exchanges[-1]) for agent in agents]
     assert all(records)
@@ -267,46 +269,14 @@ async def test_the_same_items_under_another_system_prompt(scene: Scene) -> None:
     assert b.SYSTEM not in scene.up.summaries[0].decoded.decode()
 
 
-async def test_sub_agents_that_share_a_prefix(scene: Scene) -> None:
-    """Short side requests pass as they came, long ones reuse the checkpoint."""
-    side = [
-        [b.system("Write a title."), scene.messages[1]],
-        [*scene.messages[:2], b.assistant("Sure."), b.user("MARK-side: is that all?")],
-        [b.system("You search."), b.user("MARK-search: find the importer.")],
-        scene.messages[:4],
-    ]
-    for messages in side:
-        exchange = await scene.agent.say(messages)
-        assert exchange.arrived == exchange.sent
-        assert exchange.marks == ["none"]
-    deep = [b.system("You review."), *scene.messages[1:], b.assistant("So."), b.user("MARK-deep")]
-    exchange = await scene.agent.say(deep)
-    assert exchange.marks == ["reused"]
-    only(exchange, ["MARK-deep", scene.record_id], ["MARK-side", "MARK-search"])
-    back = await scene.agent.say(scene.messages)
-    assert back.arrived == scene.agent.exchanges[STEPS].arrived
-    assert len(scene.up.summaries) == 1
-
-
-async def test_a_client_that_compacts_by_itself_starts_afresh(scene: Scene) -> None:
-    messages = [
-        scene.messages[0],
-        b.user("Summary of our work so far: the importer was read. MARK-own. Now go on."),
-        *scene.messages[-2:],
-    ]
-    exchange = await scene.agent.say(messages)
-    assert exchange.arrived == exchange.sent
-    assert len(scene.up.summaries) == 1
-
-
 async def test_branching_through_many_turns(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """Undo to every turn of a session that was compacted several times, then on another way."""
     checks.make_strict(up, 4096)
     messages = b.turn_session(12, 2, result_chars=1200)
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         first = await agent.play(messages[:-1])
         summaries = len(up.summaries)
         assert summaries >= 2
@@ -316,11 +286,18 @@ async def test_branching_through_many_turns(
             exchange = await agent.say([*messages[:end], b.user("MARK-undo: and now?")])
             gone = [b.marker(0, n) for n in range(24) if b.marker(0, n) not in str(messages[:end])]
             only(exchange, ["MARK-undo"], gone)
+        undone = len(up.summaries)
         again = await agent.play(messages[:-1])
     checks.assert_fine(agent.exchanges, up)
-    assert [e.arrived for e in again[-6:]] == [e.arrived for e in first[-6:]]
-    # An undone turn may need a cut of its own, but the way back needs none.
-    assert len(up.summaries) <= summaries + 2
+    # An undone turn may need a cut of its own, which then stands on the way back, too.
+    assert undone <= summaries + 2
+    assert len(up.summaries) == undone
+    known = {checks.record_of(e) for e in agent.exchanges[: -len(again)]}
+    assert {checks.record_of(e) for e in again} <= known
+    same = slice(checks.compactions(first)[-1], None)
+    assert undone > summaries or [e.arrived for e in again[same]] == [
+        e.arrived for e in first[same]
+    ]
 
 
 class Walk:
@@ -339,11 +316,11 @@ class Walk:
     def group(self) -> list[JsonObject]:
         count = self.rng.choice([1, 1, 2, 5])
         ids = [
-            f"call_{i}" if self.rng.random() < 0.5 else f"c{self.count}_{i}" for i in range(count)
+            f"call_{n}" if self.rng.random() < 0.5 else f"c{self.count}_{n}" for n in range(count)
         ]
-        calls = [b.call(i, "read_file", {"path": f"src/{n}.py"}) for n, i in enumerate(ids)]
+        calls = [b.call(id, "read_file", {"path": f"src/{n}.py"}) for n, id in enumerate(ids)]
         self.rng.shuffle(ids)
-        return [b.assistant(None, calls), *(b.result(i, self.text()) for i in ids)]
+        return [b.assistant(None, calls), *(b.result(id, self.text()) for id in ids)]
 
     def on(self, messages: list[JsonObject]) -> list[JsonObject]:
         if not messages:
@@ -354,9 +331,10 @@ class Walk:
 
     def edit(self, messages: list[JsonObject]) -> list[JsonObject]:
         index = self.rng.randrange(1, len(messages))
-        if messages[index]["role"] == "assistant":
+        key = "content" if messages[index].get("role") in {"user", "tool"} else "output"
+        if not isinstance(messages[index].get(key), str):
             return messages
-        return edited(messages, index, self.text())
+        return [{**m, key: self.text()} if n == index else m for n, m in enumerate(messages)]
 
     def step(self) -> list[JsonObject]:
         last = self.known[-1] if self.known else []
@@ -376,21 +354,60 @@ class Walk:
         return messages
 
 
-@pytest.mark.parametrize("window", [3000, 8192])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+class ItemWalk(Walk):
+    """Now and then with what only the Responses API has."""
+
+    def group(self) -> list[JsonObject]:
+        self.count += 1
+        name = f"x{self.count}"
+        thought = (
+            [i.reasoning(name, "Hm.", size)] if (size := self.rng.choice([0, 90, 900])) else []
+        )
+        match self.rng.randrange(10):
+            case 0:
+                search: JsonObject = {"type": "web_search_call", "id": f"ws_{name}"}
+                return [*thought, {**search, "action": {"query": "x"}}, *super().group()]
+            case 1:
+                return [*super().group(), i.output(None, self.text())]
+            case 2:
+                asked = i.approval(f"mcpr_{name}", approve=True)[:2]
+                return [*thought, *asked, *super().group()]
+            case 3 | 4 | 5:
+                kind = self.rng.choice(["custom", "shell", "local_shell", "apply_patch"])
+                ids = [f"{name}_{n}" for n in range(self.rng.choice([1, 2]))]
+                pairs = [i.pair(kind, id, f"*** {id}", self.text()) for id in ids]
+                return [*thought, *(call for call, _ in pairs), *(output for _, output in pairs)]
+            case _:
+                return super().group()
+
+
+WALKS = [
+    pytest.param(api, walk, seed, window, id=f"{api}-{seed}-{window}")
+    for api, walk in ((CHAT, Walk), (RESPONSES, ItemWalk))
+    for seed, window in ((1, 3000), (2, 3000), (2, 8192), (3, 3000))
+]
+
+
+@pytest.mark.parametrize(("api", "walk", "seed", "window"), WALKS)
 async def test_a_random_walk(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, seed: int, window: int
+    up: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+    tmp_path: Path,
+    api: Api,
+    walk: type[Walk],
+    seed: int,
+    window: int,
 ) -> None:
     """Whatever the client does: accepted upstream, faithful, and nothing of another branch."""
     checks.make_strict(up, window)
-    up.summary_text = remembers_marks
-    walk = Walk(seed)
+    up.summary_text = checks.remembers_marks
+    walker = walk(seed)
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         for _ in range(60):
-            exchange = await agent.say(walk.step())
-            sent = set(_MARK.findall(exchange.sent.decode()))
-            assert set(_MARK.findall(exchange.arrived.decode())) <= sent
+            exchange = await agent.say(walker.step())
+            sent = set(checks.MARK.findall(exchange.sent.decode()))
+            assert set(checks.MARK.findall(exchange.arrived.decode())) <= sent
             again = await agent.post(exchange.sent)
             assert again.arrived == exchange.arrived
         events = checks.reasons(proxy.events)

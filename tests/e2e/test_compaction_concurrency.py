@@ -11,9 +11,10 @@ import pytest
 from proxy.codec import Json, JsonObject, as_text, loads
 from tests import builders as b
 from tests.e2e import checks
+from tests.e2e.apis import CHAT, COMMENT, Api
 from tests.e2e.checks import Agent, Exchange
 from tests.e2e.running import Running
-from tests.upstream import CHAT_PATH, Reply, ScriptedUpstream
+from tests.upstream import Reply, ScriptedUpstream
 from tests.upstream_rules import plausible_checkpoint
 
 WINDOW = 8192
@@ -49,13 +50,13 @@ async def leave(task: "asyncio.Task[Exchange]") -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_identical_requests_share_one_summary(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, stream: bool
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, stream: bool
 ) -> None:
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text=SUMMARY, gate=gate))
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up, stream=stream)
+        agent = Agent(client, proxy.url, up, api=api, stream=stream)
         tasks = [start(agent.say(LONG)) for _ in range(8)]
         await until(lambda: waiting(proxy) == 8)
         gate.set()
@@ -70,7 +71,7 @@ async def test_identical_requests_share_one_summary(
 
 
 async def test_requests_that_differ_behind_the_cut_share_it_too(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
@@ -78,7 +79,7 @@ async def test_requests_that_differ_behind_the_cut_share_it_too(
     tails = [[b.assistant("Hm."), b.user(f"MARK-tail{i} and then?")] for i in range(3)]
     turns = b.turn_session(8, 2, result_chars=1800)
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         tasks = [start(agent.say([*turns, b.user("One."), *tail])) for tail in tails]
         await until(lambda: waiting(proxy) == 3)
         gate.set()
@@ -91,13 +92,13 @@ async def test_requests_that_differ_behind_the_cut_share_it_too(
 
 
 async def test_the_first_client_leaves_and_the_others_are_served(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text=SUMMARY, gate=gate))
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         leader = start(agent.say(LONG))
         await up.wait_for(lambda: len(up.summaries) == 1)
         others = [start(agent.say(LONG)) for _ in range(3)]
@@ -115,13 +116,18 @@ async def test_the_first_client_leaves_and_the_others_are_served(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
 async def test_when_everybody_leaves_the_summary_is_cancelled(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, stream: bool, count: int
+    up: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+    tmp_path: Path,
+    api: Api,
+    stream: bool,
+    count: int,
 ) -> None:
     checks.make_strict(up, WINDOW)
     up.summary_replies.append(Reply(text=SUMMARY, gate=asyncio.Event()))
     values: dict[str, Json] = {"server.keepalive_seconds": 0.05}
     async with Running(up.base_url, tmp_path, **values) as proxy:
-        agent = Agent(client, proxy.url, up, stream=stream)
+        agent = Agent(client, proxy.url, up, api=api, stream=stream)
         tasks = [start(agent.say(LONG)) for _ in range(count)]
         await up.wait_for(lambda: len(up.summaries) == 1)
         await until(lambda: waiting(proxy) == count)
@@ -138,14 +144,14 @@ async def test_when_everybody_leaves_the_summary_is_cancelled(
 
 
 async def test_a_retry_after_a_client_gave_up_finds_the_summary_under_way(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """A client with a short time-out sends again before the server notices that it left."""
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text=SUMMARY, gate=gate))
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         first = start(agent.say(LONG))
         await up.wait_for(lambda: len(up.summaries) == 1)
         second = start(agent.say(LONG))
@@ -159,7 +165,7 @@ async def test_a_retry_after_a_client_gave_up_finds_the_summary_under_way(
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 async def test_only_so_many_summaries_run_at_once(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, concurrency: int
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, concurrency: int
 ) -> None:
     checks.make_strict(up, WINDOW)
     sessions = [b.tool_session(16, seed=seed, result_chars=2000) for seed in range(6)]
@@ -171,7 +177,7 @@ async def test_only_so_many_summaries_run_at_once(
         return len(up.main) == len(sessions)
 
     async with Running(up.base_url, tmp_path, **{"compaction.concurrency": concurrency}) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         tasks = [start(agent.say(session)) for session in sessions]
         await up.wait_for(look, 10)
         exchanges = await asyncio.gather(*tasks)
@@ -209,35 +215,33 @@ async def stream_of(
     client: aiohttp.ClientSession,
     proxy: Running,
     gate: asyncio.Event,
+    api: Api,
     messages: Sequence[JsonObject] = LONG,
-) -> tuple[int, str, bytes]:
+) -> bytes:
     """Send a streaming request; open the gate after the second comment; read to the end."""
-    body = b.chat_body(messages, stream=True)
-    async with client.post(proxy.url + CHAT_PATH, data=body) as reply:
+    body = api.body(messages, stream=True)
+    async with client.post(proxy.url + api.path, data=body) as reply:
+        assert reply.status == 200
+        assert reply.content_type == "text/event-stream"
         received = b""
         async for chunk in reply.content.iter_any():
             received += chunk
-            if received.count(b": compacting\n\n") >= 2:
+            if received.count(COMMENT) >= 2:
                 gate.set()
-        return reply.status, reply.content_type, received
+        return received
 
 
 async def test_a_streaming_client_hears_comments_meanwhile(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text=SUMMARY, gate=gate))
     async with Running(up.base_url, tmp_path, **KEEP) as proxy:
-        status, content_type, received = await stream_of(client, proxy, gate)
-        later = await Agent(client, proxy.url, up, stream=True).say(LONG)
-    assert status == 200
-    assert content_type == "text/event-stream"
-    assert received.startswith(b": compacting\n\n: compacting\n\n")
-    rest = received.replace(b": compacting\n\n", b"")
-    events = [e for e in rest.split(b"\n\n") if e]
-    assert events[-1] == b"data: [DONE]"
-    assert all(e.startswith(b"data: ") for e in events)
+        received = await stream_of(client, proxy, gate, api)
+        later = await Agent(client, proxy.url, up, api=api, stream=True).say(LONG)
+    assert received.startswith(COMMENT * 2)
+    assert api.events(received)
     assert later.marks == ["reused"]
     assert later.arrived == up.main[0].body
     assert up.violations == []
@@ -256,43 +260,49 @@ async def test_a_client_that_does_not_stream_waits_in_silence(
     assert isinstance(loads(exchange.reply), dict)
 
 
-AFTER_THE_HEAD: dict[str, tuple[Reply, str]] = {
-    "400": (Reply(status=400, text="bad thing"), "bad thing"),
-    "500": (Reply(status=500, text="broken thing"), "broken thing"),
-    "429 page": (
-        Reply(status=429, raw_body=b"<html>", headers={"Content-Type": "text/html"}),
-        "429",
+AFTER_THE_HEAD: dict[str, tuple[Reply, str, str]] = {
+    "400": (Reply(status=400, text="bad thing"), "bad thing", "server_error"),
+    "500": (Reply(status=500, text="broken thing"), "broken thing", "server_error"),
+    "a code": (
+        Reply(status=429, raw_body=b'{"error":{"message":"slow","code":"rate_limit_exceeded"}}'),
+        "slow",
+        "rate_limit_exceeded",
     ),
-    "no stream": (Reply(raw_body=b'{"id":"x","choices":[]}'), "without a stream"),
-    "dropped": (Reply(drop=True), ""),
+    "llama.cpp": (
+        Reply(status=500, raw_body=b'{"error":{"code":500,"message":"jinja","type":"t"}}'),
+        "jinja",
+        "500",
+    ),
+    "a text": (Reply(status=400, raw_body=b'{"error":"plain"}'), "plain", "server_error"),
+    "a page": (
+        Reply(status=503, raw_body=b"<html>", headers={"Content-Type": "text/html"}),
+        "503",
+        "server_error",
+    ),
+    "no stream": (Reply(raw_body=b'{"id":"x","output":[]}'), "without a stream", "no_stream"),
+    "dropped": (Reply(drop=True), "", ""),
 }
+"""Replies, part of the message that they become, and the code that the Responses API needs."""
 
 
 @pytest.mark.parametrize("name", AFTER_THE_HEAD)
-async def test_an_error_after_the_head_is_an_event(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, name: str
+async def test_an_error_after_the_head_is_told_as_the_api_tells_it(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, name: str
 ) -> None:
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
-    reply, text = AFTER_THE_HEAD[name]
+    reply, text, code = AFTER_THE_HEAD[name]
     up.summary_replies.append(Reply(text=SUMMARY, gate=gate))
     up.replies.append(reply)
     async with Running(up.base_url, tmp_path, **KEEP) as proxy:
-        status, _, received = await stream_of(client, proxy, gate)
-    assert status == 200
-    events = [e for e in received.split(b"\n\n") if e.startswith(b"data:")]
-    assert len(events) == 1
-    document = loads(events[0].removeprefix(b"data: "))
-    assert isinstance(document, dict)
-    error = document["error"]
-    assert isinstance(error, dict)
+        received = await stream_of(client, proxy, gate, api)
+    error = api.error_of(received)
     assert text in as_text(error["message"])
-    assert received.endswith(b"\n\n")
-    assert b"[DONE]" not in received
+    assert api is CHAT or error["code"] == code or not code
 
 
 async def test_a_refusal_after_the_head_is_an_event(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     up.window = None
     gate = asyncio.Event()
@@ -305,14 +315,13 @@ async def test_a_refusal_after_the_head_is_an_event(
     ]
     values: dict[str, Json] = {**KEEP, "limits.max_context_chars": 9000}
     async with Running(up.base_url, tmp_path, **values) as proxy:
-        status, _, received = await stream_of(client, proxy, gate, messages)
-    assert status == 200
-    assert b'"code":"context_length_exceeded"' in received
+        received = await stream_of(client, proxy, gate, api, messages)
+    assert api.error_of(received)["code"] == "context_length_exceeded"
     assert up.main == []
 
 
 async def test_a_reply_that_breaks_off_after_the_head_does_not_look_complete(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     gate = asyncio.Event()
@@ -320,11 +329,11 @@ async def test_a_reply_that_breaks_off_after_the_head_does_not_look_complete(
     up.replies.append(Reply(text="half an answer", cut=True))
     async with Running(up.base_url, tmp_path, **KEEP) as proxy:
         with pytest.raises(aiohttp.ClientError):
-            await stream_of(client, proxy, gate)
+            await stream_of(client, proxy, gate, api)
 
 
 async def test_the_same_session_from_many_places(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """Sub-agents that share a long prefix, each going its own way, all at once."""
     checks.make_strict(up, WINDOW)
@@ -334,7 +343,7 @@ async def test_the_same_session_from_many_places(
         for seed in range(4)
     ]
     async with Running(up.base_url, tmp_path) as proxy:
-        agents = [Agent(client, proxy.url, up) for _ in ways]
+        agents = [Agent(client, proxy.url, up, api=api) for _ in ways]
         for agent in agents[:1]:
             await agent.play(base[:-1])
         before = len(agents[0].exchanges)

@@ -11,15 +11,16 @@ import pytest
 from proxy.codec import Json, JsonObject, as_text, dumps
 from tests import builders as b
 from tests.e2e import checks
+from tests.e2e.apis import APIS, CHAT, RESPONSES, Api, Responses, event
 from tests.e2e.checks import Agent, Exchange
 from tests.e2e.running import Running
-from tests.upstream import Recorded, Reply, ScriptedUpstream
+from tests.upstream import Reply, ScriptedUpstream
 from tests.upstream_rules import plausible_checkpoint
 
 WINDOW = 8192
 FAST: dict[str, Json] = {
-    "compaction.first_byte_seconds": 1.0,
-    "compaction.idle_seconds": 1.0,
+    "compaction.first_byte_seconds": 0.5,
+    "compaction.idle_seconds": 0.5,
     "compaction.deadline_seconds": 20.0,
 }
 COOKING = (
@@ -40,98 +41,125 @@ FULL = dumps(
 ).decode()
 
 
-def event(delta: JsonObject, finish: str | None = None) -> bytes:
-    choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + dumps({"choices": [choice]}) + b"\n\n"
-
-
 @dataclass(frozen=True)
 class Failing:
     """Replies that cannot become a checkpoint."""
 
-    reply: Callable[[], Reply]
+    reply: Callable[[Api], Reply]
     reason: str
     calls: int = 1
     """Summariser calls that one compaction makes."""
     values: dict[str, Json] = field(default_factory=dict)
+    apis: Sequence[Api] = APIS
+    """Where such a reply can be had."""
+
+
+ITEMS_ONLY = (RESPONSES,)
+FAILED: JsonObject = {"error": {"code": "server_error", "message": "overloaded"}}
+
+
+def page(status: int, text: bytes) -> Reply:
+    return Reply(status=status, raw_body=text, headers={"Content-Type": "text/html"})
 
 
 FAILING: dict[str, Failing] = {
-    "500": Failing(lambda: Reply(status=500, text="boom"), "http_500"),
-    "503 page": Failing(
-        lambda: Reply(
-            status=503, raw_body=b"<html>down</html>", headers={"Content-Type": "text/html"}
-        ),
-        "http_503",
-    ),
+    "500": Failing(lambda _: Reply(status=500, text="boom"), "http_500"),
+    "503 page": Failing(lambda _: page(503, b"<html>down</html>"), "http_503"),
     "429": Failing(
-        lambda: Reply(status=429, text="slow", headers={"Retry-After": "60"}), "http_429"
+        lambda _: Reply(status=429, text="slow", headers={"Retry-After": "60"}), "http_429"
     ),
-    "401": Failing(lambda: Reply(status=401, text="no"), "http_401"),
-    "400": Failing(lambda: Reply(status=400, text="something else is wrong"), "http_400", 2),
-    "hang": Failing(lambda: Reply(hang=True), "timeout"),
-    "drop": Failing(lambda: Reply(drop=True), "broken_stream"),
+    "401": Failing(lambda _: Reply(status=401, text="no"), "http_401"),
+    "400": Failing(lambda _: Reply(status=400, text="something else is wrong"), "http_400", 2),
+    "hang": Failing(lambda _: Reply(hang=True), "timeout"),
+    "drop": Failing(lambda _: Reply(drop=True), "broken_stream"),
     "silence after the head": Failing(
-        lambda: Reply(chunks=[b": wait\n\n", b"data: [DONE]\n\n"], gate=asyncio.Event()), "timeout"
+        lambda api: Reply(chunks=[b": wait\n\n", api.end("")], gate=asyncio.Event()), "timeout"
     ),
     "late first byte against the deadline": Failing(
-        lambda: Reply(hang=True),
+        lambda _: Reply(hang=True),
         "timeout",
-        values={"compaction.first_byte_seconds": 30.0, "compaction.deadline_seconds": 1.0},
+        values={"compaction.first_byte_seconds": 30.0, "compaction.deadline_seconds": 0.5},
+        apis=(CHAT,),
     ),
-    "empty": Failing(lambda: Reply(text=""), "empty", 2),
-    "white space": Failing(lambda: Reply(text=" \n\t "), "empty", 2),
-    "only thoughts": Failing(lambda: Reply(text="<think>" + COOKING + "</think>"), "empty", 2),
+    "empty": Failing(lambda _: Reply(text=""), "empty", 2),
+    "white space": Failing(lambda _: Reply(text=" \n\t "), "empty", 2),
+    "only thoughts": Failing(lambda _: Reply(text="<think>" + COOKING + "</think>"), "empty", 2),
     "reasoning channel": Failing(
-        lambda: Reply(chunks=[event({"reasoning_content": FULL}), event({}, "stop")]), "empty", 2
+        lambda api: Reply(chunks=[api.thought(FULL), api.end("")]), "empty", 2
     ),
-    "unrelated": Failing(lambda: Reply(text=COOKING), "unrelated", 2),
-    "short": Failing(lambda: Reply(text="The user works on the importer."), "too_short", 2),
+    "only a reasoning item": Failing(
+        lambda _: Reply(text="", reasoning=FULL), "empty", 2, apis=ITEMS_ONLY
+    ),
+    "unrelated": Failing(lambda _: Reply(text=COOKING), "unrelated", 2),
+    "short": Failing(lambda _: Reply(text="The user works on the importer."), "too_short", 2),
     "refusal": Failing(
-        lambda: Reply(text="I'm sorry, but I can't help with that. " * 9), "refusal", 2
+        lambda _: Reply(text="I'm sorry, but I can't help with that. " * 9), "refusal", 2
     ),
     "error text": Failing(
-        lambda: Reply(text="Error: the model is overloaded. " * 9), "error_text", 2
+        lambda _: Reply(text="Error: the model is overloaded. " * 9), "error_text", 2
     ),
     "tool call": Failing(
-        lambda: Reply(text="", tool_calls=[("c1", "read_file", '{"path":"src/a.py"}')]),
+        lambda _: Reply(text="", tool_calls=[("c1", "read_file", '{"path":"src/a.py"}')]),
         "tool_call",
         2,
     ),
+    "custom tool call": Failing(
+        lambda _: Reply(text="", custom_calls=[("c1", "patch", "*** x")]),
+        "tool_call",
+        2,
+        apis=ITEMS_ONLY,
+    ),
     "tool call as text": Failing(
-        lambda: Reply(text='<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'),
+        lambda _: Reply(
+            text='<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
+        ),
         "tool_call",
         2,
     ),
     "bare tool call": Failing(
-        lambda: Reply(text='{"name": "read_file", "arguments": {"path": "src/a.py"}}'),
+        lambda _: Reply(text='{"name": "read_file", "arguments": {"path": "src/a.py"}}'),
         "tool_call",
         2,
     ),
-    "other JSON": Failing(lambda: Reply(text='{"answer": "yes"}'), "malformed_json", 2),
+    "other JSON": Failing(lambda _: Reply(text='{"answer": "yes"}'), "malformed_json", 2),
     "empty sections": Failing(
-        lambda: Reply(text='{"goal": "", "instructions": [], "nextSteps": []}'), "malformed_json", 2
-    ),
-    "cut before anything": Failing(
-        lambda: Reply(text='{"go', finish_reason="length"), "truncated", 2
-    ),
-    "spent on thinking": Failing(
-        lambda: Reply(text="<think>Let me see", finish_reason="length"), "truncated", 2
-    ),
-    "malformed SSE": Failing(lambda: Reply(chunks=[b"data: {not json\n\n"]), "malformed_reply", 2),
-    "not SSE at all": Failing(
-        lambda: Reply(raw_body=b"<html>ok</html>", headers={"Content-Type": "text/html"}),
-        "malformed_reply",
+        lambda _: Reply(text='{"goal": "", "instructions": [], "nextSteps": []}'),
+        "malformed_json",
         2,
     ),
+    "cut before anything": Failing(
+        lambda _: Reply(text='{"go', finish_reason="length"), "truncated", 2
+    ),
+    "spent on thinking": Failing(
+        lambda _: Reply(text="<think>Let me see", finish_reason="length"), "truncated", 2
+    ),
+    "malformed SSE": Failing(
+        lambda _: Reply(chunks=[b"data: {not json\n\n"]), "malformed_reply", 2
+    ),
+    "not SSE at all": Failing(lambda _: page(200, b"<html>ok</html>"), "malformed_reply", 2),
     "error in the stream": Failing(
-        lambda: Reply(chunks=[b'data: {"error":{"message":"overloaded","code":503}}\n\n']),
+        lambda api: Reply(chunks=[api.failure("overloaded")]), "error_in_stream"
+    ),
+    "a flat error in the stream": Failing(
+        lambda _: Reply(chunks=[event("error", code="server_error", message="overloaded")]),
         "error_in_stream",
+        apis=ITEMS_ONLY,
     ),
-    "error object with 200": Failing(
-        lambda: Reply(raw_body=b'{"error":{"message":"overloaded"}}'), "malformed_reply", 2
+    "failed in the stream": Failing(
+        lambda _: Reply(chunks=[event("response.failed", response={"status": "failed", **FAILED})]),
+        "error_in_stream",
+        apis=ITEMS_ONLY,
     ),
-    "nothing": Failing(lambda: Reply(chunks=[]), "broken_stream"),
+    "failed as a whole": Failing(
+        lambda _: Reply(raw_body=dumps({"object": "response", "status": "failed", **FAILED})),
+        "error_in_stream",
+        apis=ITEMS_ONLY,
+    ),
+    "error object with 200": Failing(lambda _: Reply(raw_body=dumps(FAILED)), "malformed_reply", 2),
+    "nothing": Failing(lambda _: Reply(chunks=[]), "broken_stream"),
+    "only its beginning": Failing(
+        lambda _: Reply(chunks=[event("response.created")]), "broken_stream", apis=ITEMS_ONLY
+    ),
 }
 
 
@@ -148,18 +176,26 @@ async def play_until(agent: Agent, messages: Sequence[JsonObject], compactions: 
     raise AssertionError("the session ended before it was compacted")
 
 
-@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize(
+    ("api", "name"),
+    [
+        pytest.param(api, name, id=f"{api}-{name}")
+        for name, failing in FAILING.items()
+        for api in failing.apis
+    ],
+)
 async def test_a_failing_summariser(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, name: str
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, name: str
 ) -> None:
     """An extract takes its place; the next compaction is a full one again."""
     failing = FAILING[name]
     checks.make_strict(up, WINDOW)
     async with Running(up.base_url, tmp_path, **{**FAST, **failing.values}) as proxy:
-        agent = Agent(client, proxy.url, up)
-        up.summary_replies.extend(failing.reply() for _ in range(8))
+        agent = Agent(client, proxy.url, up, api=api)
+        up.summary_replies.extend(failing.reply(api) for _ in range(8))
         extract = await play_until(agent, session(), 1)
-        calls = len(up.summaries)
+        # A form that the upstream does not take is not one of its answers.
+        calls = len(up.summaries) - len(up.rejections)
         up.summary_replies.clear()
         full = await play_until(agent, session(), 2)
         failed = proxy.events.of_type("compaction_failed")
@@ -173,33 +209,32 @@ async def test_a_failing_summariser(
     assert extract.marks == ["compacted", "extractive"]
     assert completed[0]["extractive"] is True
     assert completed[0]["session"] == extract.session
-    for poison in ("risotto", "boom", "overloaded", "<think>", "tool_call>", "sorry"):
+    for poison in ("risotto", "boom", "overloaded", "not json", "<think>", "tool_call>", "sorry"):
         assert poison not in extract.text
+    assert {call.path for call in up.summaries} == {api.path}
     assert full.marks == ["compacted"]
     assert "extractive" not in completed[1]
     # What no model has read yet is read now: the whole history, not only the newest span.
     assert b.marker(0, 0) in up.summaries[-1].decoded.decode()
 
 
-PARTIAL: dict[str, Callable[[], Reply]] = {
-    "length": lambda: Reply(text=FULL[:240], finish_reason="length"),
-    "no finish reason": lambda: Reply(chunks=[event({"content": FULL[:240]})]),
-    "cut connection": lambda: Reply(text=FULL, cut=True),
-    "silence in the middle": lambda: Reply(text=FULL, gate=asyncio.Event()),
-    "error in the middle": lambda: Reply(
-        chunks=[event({"content": FULL[:240]}), b'data: {"error":{"message":"gone"}}\n\n']
-    ),
+PARTIAL: dict[str, Callable[[Api], Reply]] = {
+    "length": lambda _: Reply(text=FULL[:240], finish_reason="length"),
+    "no last event": lambda api: Reply(chunks=[api.delta(FULL[:240])]),
+    "cut connection": lambda _: Reply(text=FULL, cut=True),
+    "silence in the middle": lambda _: Reply(text=FULL, gate=asyncio.Event()),
+    "error in the middle": lambda api: Reply(chunks=[api.delta(FULL[:240]), api.failure("gone")]),
 }
 
 
 @pytest.mark.parametrize("name", PARTIAL)
 async def test_a_cut_summary_is_salvaged(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, name: str
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, name: str
 ) -> None:
     checks.make_strict(up, WINDOW)
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
-        up.summary_replies.append(PARTIAL[name]())
+        agent = Agent(client, proxy.url, up, api=api)
+        up.summary_replies.append(PARTIAL[name](api))
         exchange = await play_until(agent, session(), 1)
         completed = await proxy.wait_event("compaction_completed")
     checks.assert_fine(agent.exchanges, up)
@@ -217,7 +252,7 @@ async def test_at_the_deadline_what_was_written_must_do(
 ) -> None:
     """A summariser that never falls silent for long, but does not come to an end either."""
     checks.make_strict(up, WINDOW)
-    values: dict[str, Json] = {"compaction.deadline_seconds": 1.0}
+    values: dict[str, Json] = {"compaction.deadline_seconds": 0.5}
     async with Running(up.base_url, tmp_path, **values) as proxy:
         agent = Agent(client, proxy.url, up)
         up.summary_replies.append(Reply(text=FULL, gate=asyncio.Event()))
@@ -234,31 +269,31 @@ TEXT = (
     "files of the gateway."
 )
 
-USABLE: dict[str, tuple[Callable[[], Reply], str]] = {
-    "fenced": (lambda: Reply(text=f"Here it is:\n```json\n{FULL}\n```"), "Keep the public"),
-    "thoughts first": (lambda: Reply(text=f"<think>{COOKING}</think>{FULL}"), "Repair the nightly"),
-    "text": (lambda: Reply(text=TEXT), "The registry merges"),
-    "not streamed": (
-        lambda: Reply(
-            raw_body=dumps(
-                {"choices": [{"index": 0, "message": {"content": FULL}, "finish_reason": "stop"}]}
-            )
-        ),
+USABLE: dict[str, tuple[Callable[[Api], Reply], str]] = {
+    "fenced": (lambda _: Reply(text=f"Here it is:\n```json\n{FULL}\n```"), "Keep the public"),
+    "thoughts first": (
+        lambda _: Reply(text=f"<think>{COOKING}</think>{FULL}"),
         "Repair the nightly",
     ),
+    "thoughts beside": (
+        lambda api: Reply(chunks=[api.thought(COOKING), api.delta(FULL), api.end(FULL)]),
+        "Repair the nightly",
+    ),
+    "text": (lambda _: Reply(text=TEXT), "The registry merges"),
+    "not streamed": (lambda api: Reply(raw_body=api.whole(FULL)), "Repair the nightly"),
     "CRLF and comments": (
-        lambda: Reply(
+        lambda api: Reply(
             chunks=[
                 b": hi\r\n\r\n",
-                event({"content": FULL}).replace(b"\n", b"\r\n").replace(b"data: ", b"data:"),
-                event({}, "stop"),
-                b"data: [DONE]\n\n",
+                api.delta(FULL[:50]).replace(b"\n", b"\r\n").replace(b"data: ", b"data:"),
+                b": ping\n\n",
+                api.delta(FULL[50:]) + api.end(FULL),
             ]
         ),
         "Repair the nightly",
     ),
     "bent shapes": (
-        lambda: Reply(text='{"goal":["Repair it"],"instructions":"Keep it","nextSteps":null}'),
+        lambda _: Reply(text='{"goal":["Repair it"],"instructions":"Keep it","nextSteps":null}'),
         "Repair it",
     ),
 }
@@ -266,13 +301,13 @@ USABLE: dict[str, tuple[Callable[[], Reply], str]] = {
 
 @pytest.mark.parametrize("name", USABLE)
 async def test_other_usable_answers(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, name: str
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, name: str
 ) -> None:
     checks.make_strict(up, WINDOW)
     reply, expected = USABLE[name]
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
-        up.summary_replies.append(reply())
+        agent = Agent(client, proxy.url, up, api=api)
+        up.summary_replies.append(reply(api))
         exchange = await play_until(agent, session(), 1)
     checks.assert_fine(agent.exchanges, up)
     assert exchange.marks == ["compacted"]
@@ -282,42 +317,39 @@ async def test_other_usable_answers(
 
 
 async def test_one_repair_try_is_enough(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         up.summary_replies.append(Reply(text=COOKING))
         exchange = await play_until(agent, session(), 1)
     checks.assert_fine(agent.exchanges, up)
     assert exchange.marks == ["compacted"]
-    assert len(up.summaries) == 2
+    assert len(up.summaries) - len(up.rejections) == 2
     assert proxy.events.of_type("compaction_failed") == []
 
 
-def form_of(call: Recorded) -> tuple[str, list[str]]:
-    """The structured-output form and the output-limit fields of a summariser call."""
-    body = call.json
-    structure = body.get("response_format")
-    kind = as_text(structure.get("type")) if isinstance(structure, dict) else ""
-    return kind, [f for f in ("max_tokens", "max_completion_tokens") if f in body]
+SCHEMA, PLAIN = ["json_schema"], ["json_schema", "json_object", ""]
+FORMS: list[tuple[Api, set[str], set[str], list[str]]] = [
+    *[(api, {"json_schema"}, set(), PLAIN[:2]) for api in APIS],
+    *[(api, {"json_schema", "json_object"}, set(), PLAIN) for api in APIS],
+    (CHAT, set(), {"max_tokens"}, SCHEMA * 2),
+    (CHAT, {"json_schema"}, {"max_tokens"}, [*PLAIN[:2], "json_object"]),
+    (CHAT, set(), {"response_format"}, PLAIN),
+    (RESPONSES, set(), {"text"}, PLAIN),
+    (Responses(stateless=False), set(), {"store"}, SCHEMA * 2),
+    (Responses(stateless=False), {"json_schema", "json_object"}, {"store"}, [*PLAIN, ""]),
+]
+"""What an upstream rejects, and the forms in which the first summary is asked for."""
 
 
-@pytest.mark.parametrize(
-    ("formats", "params", "forms"),
-    [
-        ({"json_schema"}, set(), ["json_schema", "json_object", "json_object"]),
-        ({"json_schema", "json_object"}, set(), ["json_schema", "json_object", "", ""]),
-        (set(), {"max_tokens"}, ["json_schema", "json_schema", "json_schema"]),
-        ({"json_schema"}, {"max_tokens"}, ["json_schema", "json_object", "json_object"]),
-        (set(), {"response_format"}, ["json_schema", "json_object", "", ""]),
-    ],
-    ids=["no schema", "no format", "no max_tokens", "neither", "no response_format"],
-)
+@pytest.mark.parametrize(("api", "formats", "params", "forms"), FORMS, ids=str)
 async def test_the_form_of_the_call_is_negotiated_once(
     up: ScriptedUpstream,
     client: aiohttp.ClientSession,
     tmp_path: Path,
+    api: Api,
     formats: set[str],
     params: set[str],
     forms: list[str],
@@ -325,17 +357,18 @@ async def test_the_form_of_the_call_is_negotiated_once(
     checks.make_strict(up, WINDOW)
     up.reject_response_format, up.reject_params = formats, params
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         await play_until(agent, session(), 1)
         first = len(up.summaries)
         await play_until(agent, session(), 2)
     checks.assert_fine(agent.exchanges, up)
     assert proxy.events.of_type("compaction_failed") == []
-    assert [form_of(call)[0] for call in up.summaries][: len(forms)] == forms
+    assert [api.structure_of(call) for call in up.summaries] == [*forms, forms[-1]]
     assert len(up.summaries) == first + 1
-    assert form_of(up.summaries[-1]) == form_of(up.summaries[first - 1])
-    limit = "max_completion_tokens" if "max_tokens" in params else "max_tokens"
-    assert form_of(up.summaries[-1])[1] == [limit]
+    last = up.summaries[-1]
+    assert api.limits_of(last) == [next(name for name in api.limits if name not in params)]
+    assert set(last.json) & params == set()
+    assert {call.path for call in up.summaries} == {api.path}
 
 
 @pytest.mark.parametrize(
@@ -358,7 +391,7 @@ async def test_other_words_for_an_unsupported_limit(
         exchange = await play_until(agent, session(), 1)
     checks.assert_fine(agent.exchanges, up)
     assert exchange.marks == ["compacted"]
-    assert [form_of(call)[1] for call in up.summaries] == [
+    assert [CHAT.limits_of(call) for call in up.summaries] == [
         ["max_completion_tokens"],
         ["max_tokens"],
     ]
@@ -367,23 +400,29 @@ async def test_other_words_for_an_unsupported_limit(
 @pytest.mark.parametrize(
     ("text", "cap"),
     [
-        ("max_tokens is too large: 90000. This model supports at most 300 completion tokens.", 300),
-        ("max_tokens: 90000 > 256, which is the maximum allowed number of output tokens", 256),
-        ("Invalid max_tokens value, the valid range of max_tokens is [1, 200]", 200),
+        ("{} is too large: 90000. This model supports at most 300 completion tokens.", 300),
+        ("{}: 90000 > 256, which is the maximum allowed number of output tokens", 256),
+        ("Invalid {} value, the valid range of {} is [1, 200]", 200),
     ],
 )
 async def test_a_limit_of_the_output_is_learned(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, text: str, cap: int
+    up: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+    tmp_path: Path,
+    api: Api,
+    text: str,
+    cap: int,
 ) -> None:
     checks.make_strict(up, WINDOW)
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
-        up.summary_replies.append(Reply(status=400, text=text))
+        agent = Agent(client, proxy.url, up, api=api)
+        limit = api.limits[0]
+        up.summary_replies.append(Reply(status=400, text=text.replace("{}", limit)))
         await play_until(agent, session(), 1)
         await play_until(agent, session(), 2)
     checks.assert_fine(agent.exchanges, up)
     assert proxy.events.of_type("compaction_failed") == []
-    limits = [call.json["max_tokens"] for call in up.summaries]
+    limits = [call.json[limit] for call in up.summaries]
     assert limits[1:] == [cap, cap]
 
 
@@ -396,17 +435,17 @@ async def test_a_status_in_the_error_is_not_taken_for_a_limit(
         agent = Agent(client, proxy.url, up)
         up.summary_replies.append(Reply(status=400, raw_body=error))
         await play_until(agent, session(), 1)
-    assert form_of(up.summaries[1])[1] == ["max_completion_tokens"]
+    assert CHAT.limits_of(up.summaries[1]) == ["max_completion_tokens"]
     assert up.summaries[1].json["max_completion_tokens"] == up.summaries[0].json["max_tokens"]
 
 
 async def test_an_overflow_of_the_summariser_is_answered_by_a_shorter_input(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     text = "request (9100 tokens) exceeds the available context size (8192 tokens)"
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         up.summary_replies.append(Reply(status=400, text=text))
         exchange = await play_until(agent, session(), 1)
     checks.assert_fine(agent.exchanges, up)
@@ -415,42 +454,43 @@ async def test_an_overflow_of_the_summariser_is_answered_by_a_shorter_input(
     assert second < 0.7 * first
 
 
+CALLERS: dict[Api, JsonObject] = {
+    CHAT: {"n": 1, "stop": ["END"], "logprobs": False, "response_format": {"type": "json_object"}},
+    RESPONSES: {"text": {"format": {"type": "text"}}, "top_logprobs": 2, "prompt_cache_key": "k"},
+}
+
+
 async def test_the_summariser_is_sent_nothing_of_the_callers_options(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
+    headers = {"x-stainless-retry-count": "1", "idempotency-key": "abc", "x-trace": "7"}
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(
-            client,
-            proxy.url,
-            up,
-            {"x-stainless-retry-count": "1", "idempotency-key": "abc", "x-trace": "7"},
-            n=1,
-            stop=["END"],
-            logprobs=False,
-            tools=[*b.catalogue(3)],
-            tool_choice="required",
-            response_format={"type": "json_object"},
-        )
-        await play_until(agent, session(), 1)
-    call = up.summaries[0]
-    assert set(call.json) == {"model", "messages", "max_tokens", "stream", "response_format"}
-    assert "idempotency-key" not in call.headers
-    assert call.headers["x-trace"] == "7"
-    assert b.SYSTEM not in call.decoded.decode()
+        agent = Agent(client, proxy.url, up, headers, api=api)
+        for step in checks.steps(session()):
+            options: JsonObject = {**CALLERS[api], "tools": [*b.catalogue(3)]}
+            await agent.post(api.body(step, tool_choice="required", **options))
+    checks.assert_fine(agent.exchanges, up)
+    assert up.summaries
+    for call in up.summaries:
+        assert set(call.json) == api.summary_members
+        assert api.structure_of(call) == "json_schema"
+        assert "idempotency-key" not in call.headers
+        assert call.headers["x-trace"] == "7"
+        assert b.SYSTEM not in call.decoded.decode()
 
 
 NONE: dict[str, Json] = {**FAST, "compaction.fallback": "none"}
 
 
 async def test_without_a_fallback_a_request_that_fits_goes_as_it_came(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     values: dict[str, Json] = {**NONE, "compaction.threshold": 0.5}
     messages = session(12)
     async with Running(up.base_url, tmp_path, **values) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         up.summary_replies.extend(Reply(status=500, text="boom") for _ in range(50))
         exchanges = await agent.play(messages)
         again = await agent.say(messages)
@@ -467,11 +507,11 @@ async def test_without_a_fallback_a_request_that_fits_goes_as_it_came(
 
 
 async def test_without_a_fallback_what_does_not_fit_is_clipped_and_it_cools_down(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     async with Running(up.base_url, tmp_path, **NONE) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         up.summary_replies.extend(Reply(status=429, text="slow") for _ in range(50))
         await agent.play(session(24))
         failed = proxy.events.of_type("compaction_failed")
@@ -487,12 +527,13 @@ async def test_after_the_cool_down_it_recovers(
     up: ScriptedUpstream,
     client: aiohttp.ClientSession,
     tmp_path: Path,
+    api: Api,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checks.make_strict(up, WINDOW)
     monkeypatch.setattr("proxy.compactor.runs.COOL_SECONDS", 0.2)
     async with Running(up.base_url, tmp_path, **NONE) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         up.summary_replies.extend(Reply(status=500, text="boom") for _ in range(3))
         messages = session(40)
         steps = list(checks.steps(messages))
@@ -519,12 +560,12 @@ async def cool_until(folder: Path) -> bool:
 
 
 async def test_extracts_in_a_row_still_cool_down_and_nothing_is_asked(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """With the extractive fallback a dead summariser costs three calls, not one per compaction."""
     checks.make_strict(up, WINDOW)
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         up.summary_replies.extend(Reply(status=503, text="down") for _ in range(50))
         await agent.play(session(60))
         completed = proxy.events.of_type("compaction_completed")
@@ -539,7 +580,7 @@ async def test_extracts_in_a_row_still_cool_down_and_nothing_is_asked(
 
 
 async def test_a_summariser_that_cannot_be_reached(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """A summariser of its own, at an address where nobody listens."""
     checks.make_strict(up, WINDOW)
@@ -549,7 +590,7 @@ async def test_a_summariser_that_cannot_be_reached(
         "profiles": [{"model": "small", "base_url": "http://127.0.0.1:9/v1"}],
     }
     async with Running(up.base_url, tmp_path, **values) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         exchange = await play_until(agent, session(), 1)
         failed = proxy.events.of_type("compaction_failed")
     checks.assert_fine(agent.exchanges, up)
@@ -559,7 +600,7 @@ async def test_a_summariser_that_cannot_be_reached(
 
 
 async def test_a_summariser_with_a_smaller_window_and_a_key_of_its_own(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """Its input is cut to its window; the caller's credential does not go there."""
     checks.make_strict(up, 16_384)
@@ -571,7 +612,7 @@ async def test_a_summariser_with_a_smaller_window_and_a_key_of_its_own(
             "profiles": [{"model": "small", "base_url": small.base_url}],
         }
         async with Running(up.base_url, tmp_path, **values) as proxy:
-            agent = Agent(client, proxy.url, up, {"Authorization": "Bearer secret"})
+            agent = Agent(client, proxy.url, up, {"Authorization": "Bearer secret"}, api=api)
             await agent.play(session(45))
             await agent.say(b.tool_session(150, seed=3, result_chars=2000))
             failed = proxy.events.of_type("compaction_failed")
@@ -584,13 +625,13 @@ async def test_a_summariser_with_a_smaller_window_and_a_key_of_its_own(
 
 
 async def test_first_contact_with_a_session_that_outgrew_the_window_long_ago(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """The summariser's input stays within its window too, however long the history is."""
     checks.make_strict(up, WINDOW)
     messages = b.tool_session(200, result_chars=2000)
     async with Running(up.base_url, tmp_path, **FAST) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         first = await agent.say(messages)
         more = [*messages, b.assistant("So."), b.user("And now?")]
         second = await agent.say(more)

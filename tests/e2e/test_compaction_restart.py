@@ -15,6 +15,7 @@ import pytest
 from proxy.codec import JsonObject, as_text, loads
 from tests import builders as b
 from tests.e2e import checks
+from tests.e2e.apis import CHAT, RESPONSES, Api
 from tests.e2e.checks import Agent, Exchange
 from tests.e2e.running import Running, Served
 from tests.upstream import Reply, ScriptedUpstream
@@ -49,7 +50,7 @@ def assert_sound(folder: Path) -> None:
 
 
 async def test_a_restart_in_between_changes_nothing(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """A new process for every request of the session."""
     checks.make_strict(up, WINDOW)
@@ -58,7 +59,7 @@ async def test_a_restart_in_between_changes_nothing(
     exchanges: list[Exchange] = []
     for number, step in enumerate(steps):
         async with Running(up.base_url, tmp_path) as proxy:
-            agent = Agent(client, proxy.url, up)
+            agent = Agent(client, proxy.url, up, api=api)
             exchanges.append(await agent.say(step))
             if number % 5 == 4:
                 exchanges[-1] = await agent.say(step)
@@ -74,7 +75,7 @@ async def test_a_restart_in_between_changes_nothing(
 
 
 async def test_clips_survive_a_restart(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     messages = session(number=3)
@@ -82,15 +83,27 @@ async def test_clips_survive_a_restart(
     exchanges = []
     for _ in range(2):
         async with Running(up.base_url, tmp_path) as proxy:
-            exchanges.append(await Agent(client, proxy.url, up).say(messages))
+            exchanges.append(await Agent(client, proxy.url, up, api=api).say(messages))
     checks.assert_fine(exchanges, up)
     assert exchanges[0].marks == ["clipped"]
     assert exchanges[1].arrived == exchanges[0].arrived
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("api", "how"),
+    [
+        (CHAT, signal.SIGKILL),
+        (CHAT, signal.SIGTERM),
+        pytest.param(RESPONSES, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 async def test_a_process_that_ends_and_starts_again(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, how: signal.Signals
+    up: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+    tmp_path: Path,
+    api: Api,
+    how: signal.Signals,
 ) -> None:
     """With tenants by credential, whose key is drawn once and kept in the store."""
     checks.make_strict(up, WINDOW)
@@ -99,7 +112,7 @@ async def test_a_process_that_ends_and_starts_again(
     messages = session()
     steps = steps_of(messages)
     async with Served(up.base_url, tmp_path, env=env) as served:
-        agent = Agent(client, served.url, up, keys)
+        agent = Agent(client, served.url, up, keys, api=api)
         for step in steps[:18]:
             await agent.say(step)
         served.signal(how)
@@ -108,9 +121,9 @@ async def test_a_process_that_ends_and_starts_again(
     async with Served(up.base_url, tmp_path, env=env) as served:
         agent.url = served.url
         same = await agent.say(steps[17])
-        stranger = await Agent(client, served.url, up, {"Authorization": "Bearer two"}).say(
-            steps[8]
-        )
+        stranger = await Agent(
+            client, served.url, up, {"Authorization": "Bearer two"}, api=api
+        ).say(steps[8])
         for step in steps[18:]:
             await agent.say(step)
     checks.assert_fine([*agent.exchanges, stranger], up)
@@ -127,7 +140,7 @@ MOMENTS = (-2.0, -1.0, 0.0, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04)
 
 @pytest.mark.slow
 async def test_killed_at_any_moment_of_a_compaction(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     served = Served(up.base_url, tmp_path)
@@ -140,7 +153,7 @@ async def test_killed_at_any_moment_of_a_compaction(
             before = len(up.summaries)
             up.summary_replies.append(Reply(text=plausible_checkpoint(messages), gate=gate))
             task = asyncio.get_running_loop().create_task(
-                _try(Agent(client, served.url, up), messages)
+                _try(Agent(client, served.url, up, api=api), messages)
             )
             await up.wait_for(lambda count=before: len(up.summaries) > count)  # type: ignore[misc]
             if moment > -2:
@@ -153,7 +166,7 @@ async def test_killed_at_any_moment_of_a_compaction(
             assert_sound(tmp_path)
             served = Served(up.base_url, tmp_path)
             await served.__aenter__()
-            agent = Agent(client, served.url, up)
+            agent = Agent(client, served.url, up, api=api)
             first = await agent.say(messages)
             more = await agent.say([*messages, b.assistant("So."), b.user("And now?")])
             checks.assert_fine(agent.exchanges, up)
@@ -197,13 +210,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_locked_store_does_not_stop_a_session(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     """It is compacted from memory, and stored when the lock is gone."""
     checks.make_strict(up, WINDOW)
     steps = steps_of(session())
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         for step in steps[:5]:
             await agent.say(step)
         async with locked(tmp_path):
@@ -219,7 +232,7 @@ async def test_a_locked_store_does_not_stop_a_session(
             await agent.say(step)
         known = len(up.summaries)
     async with Running(up.base_url, tmp_path) as proxy:
-        later = await Agent(client, proxy.url, up).say(steps[-1])
+        later = await Agent(client, proxy.url, up, api=api).say(steps[-1])
     checks.assert_fine([*agent.exchanges, later], up)
     checks.assert_stable(agent.exchanges)
     checks.assert_in_every(b.TASK, agent.exchanges)
@@ -313,16 +326,16 @@ async def test_a_full_disk(
 
 
 async def test_a_damaged_checkpoint_counts_as_none(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     messages = session(number=18)
     async with Running(up.base_url, tmp_path) as proxy:
-        await Agent(client, proxy.url, up).play(messages)
+        await Agent(client, proxy.url, up, api=api).play(messages)
     with closing(sqlite3.connect(tmp_path / "foldgate.db")) as db, db:
         db.execute("UPDATE checkpoints SET data = substr(data, 1, length(data) - 40)")
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         exchange = await agent.say(messages)
         again = await agent.say(messages)
         failed = proxy.events.of_type("store_failed")
@@ -333,12 +346,12 @@ async def test_a_damaged_checkpoint_counts_as_none(
 
 
 async def test_many_identical_requests_commit_once(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:
     checks.make_strict(up, WINDOW)
     messages = session(number=16)
     async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up)
+        agent = Agent(client, proxy.url, up, api=api)
         await asyncio.gather(*(agent.say(messages) for _ in range(6)))
     checks.assert_fine(agent.exchanges, up)
     assert rows(tmp_path, "SELECT count(*) FROM checkpoints") == [(1,)]
