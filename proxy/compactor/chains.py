@@ -42,7 +42,7 @@ WHOLE_EVERY = 128
 
 _T = TypeVar("_T")
 
-_AT_ONCE = (0.0,)
+_AT_ONCE: tuple[float, ...] = (0.0,)
 _SOON = (0.0, 0.05, 0.15)
 _INSIST = (0.0, 0.05, 0.15, 0.4)
 """Seconds before each look for what another process may be recording just now."""
@@ -117,7 +117,9 @@ class Chains:
         continuation = request.continues
         if continuation is None or continuation.elsewhere or not self.limit_bytes:
             return None
-        waits = _INSIST if insist else _SOON if self._shared else _AT_ONCE
+        waits = _AT_ONCE
+        if self._shared:
+            waits = _INSIST if insist else _SOON
         before: tuple[bytes, ...] = ()
         base = b""
         if continuation.previous:

@@ -209,8 +209,12 @@ def _error_of(status: int, body: bytes) -> JsonObject:
         document = codec.loads(body)
     except codec.MalformedJson:
         document = None
-    if isinstance(document, dict) and document.get("error"):
-        return {"error": document["error"]}
+    error = document.get("error") if isinstance(document, dict) else None
+    if isinstance(error, str) and error:
+        # SDKs look for a message inside it.
+        return envelope(error, "upstream_error", None)
+    if error:
+        return {"error": error}
     if status == 200:
         message = "The upstream answered a streaming request without a stream."
         return envelope(message, "upstream_error", "no_stream")

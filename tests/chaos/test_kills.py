@@ -9,6 +9,7 @@ from tests.chaos.kills import progress
 pytestmark = pytest.mark.skipif(servers.default_binary() is None, reason=servers.NO_SERVER)
 
 
+@pytest.mark.slow
 async def test_a_few_kills() -> None:
     options = kills.Options(proxy_kills=2, redis_kills=1, sessions=4, last_seconds=1)
     report = await kills.run(options, progress)

@@ -361,6 +361,7 @@ async def test_damage_under_a_living_process(rig: Rig, name: str) -> None:
     await rig.assert_kept([agent])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DAMAGES])
 async def test_damage_before_a_process_starts(rig: Rig, name: str) -> None:
     async with rig.proxy(patience=1000) as proxy:
@@ -373,6 +374,7 @@ async def test_damage_before_a_process_starts(rig: Rig, name: str) -> None:
     await rig.assert_kept([agent])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DAMAGES])
 async def test_damage_to_one_session_is_none_to_others(rig: Rig, name: str) -> None:
     """They are found, compacted by a model and stored, whatever requests come in between."""

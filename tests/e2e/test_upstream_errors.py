@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.codec import Json, JsonObject, dumps, loads
+from proxy.codec import Json, JsonObject, as_text, dumps, loads
 from tests import builders as b
 from tests.e2e.raw import Message, RawUpstream, exchange, reply, request
 from tests.e2e.running import Running, Served
@@ -197,13 +197,22 @@ async def test_a_connection_closed_while_idle_is_not_used_again(
             await raw.wait_for(lambda: not raw.open_connections)
 
 
-async def test_an_unreachable_upstream_ends_a_begun_stream_with_an_error_event(
-    up: ScriptedUpstream, tmp_path: Path
+@pytest.mark.parametrize(
+    ("reply", "code", "message"),
+    [
+        (Reply(drop=True), "upstream_protocol_error", "the upstream broke off"),
+        # SDKs find a message only inside an object.
+        (Reply(status=500, raw_body=b'{"error":"no such model"}'), None, "no such model"),
+        (Reply(status=503, raw_body=b"<html>"), None, "The upstream answered with HTTP 503."),
+    ],
+)
+async def test_an_error_ends_a_begun_stream_with_an_event(
+    up: ScriptedUpstream, tmp_path: Path, reply: Reply, code: str | None, message: str
 ) -> None:
     """After the first keep-alive comment there is no status left to tell it with."""
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text="x" * 400, gate=gate))
-    up.replies.append(Reply(drop=True))
+    up.replies.append(reply)
     settings = {"upstream.context_window": 4000, "server.keepalive_seconds": 0.05}
     body = b.chat_body(b.tool_session(12), stream=True)
     async with (
@@ -220,7 +229,8 @@ async def test_an_unreachable_upstream_ends_a_begun_stream_with_an_error_event(
     assert isinstance(document, dict)
     error = document["error"]
     assert isinstance(error, dict)
-    assert error["code"] == "upstream_protocol_error"
+    assert error["code"] == code
+    assert as_text(error["message"]).startswith(message)
 
 
 # TLS

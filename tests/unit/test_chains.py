@@ -390,7 +390,10 @@ async def test_an_upstream_that_cannot_help_is_worth_a_second_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may be storing the response just now."""
+    monkeypatch.setattr(chains, "_SOON", (0.0, 0.001))
     monkeypatch.setattr(chains, "_INSIST", (0.0, 0.001, 0.001))
+    world.shared = True
+    world.restart()
     other = World(world.store)
     request = world.parse([b.user("and?")], previous_response_id="r0")
     asked = 0
@@ -399,15 +402,20 @@ async def test_an_upstream_that_cannot_help_is_worth_a_second_look(
     async def late(key: bytes) -> RecordedResponse | None:
         nonlocal asked
         asked += 1
-        if asked == 3:
+        if asked == 5:
             await other.turn("r0", [b.user("q")], [said("r0")])
         return await load(key)
 
     monkeypatch.setattr(world.store, "load", late)
     assert await world.chains.expand(request, ORIGIN) is None
-    assert asked == 1
+    assert asked == 2
     assert await world.chains.expand(request, ORIGIN, insist=True) is not None
-    assert asked == 3
+    assert asked == 5
+    # Who has the store alone knows all that there is.
+    alone = World(world.store)
+    unknown = alone.parse([b.user("and?")], previous_response_id="r9")
+    assert await alone.chains.expand(unknown, ORIGIN, insist=True) is None
+    assert asked == 6
 
 
 # --- what is in hand is bounded ---
@@ -519,6 +527,8 @@ async def test_what_another_process_records_late_is_continued_all_the_same(
 ) -> None:
     """The request went on as it came; its answer is recorded once the rest is there."""
     monkeypatch.setattr(chains, "_INSIST", (0.0, *[0.01] * 200))
+    world.shared = True
+    world.restart()
     body = world.body([b.user("next")], previous_response_id="r0")
     answer = Answer("r1", (codec.dumps(said("r1")),))
     world.chains.record(world.dialect, body, ORIGIN, None, answer)
