@@ -9,9 +9,9 @@ into parts. Unknown fields count.
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
-from proxy.dialects import images
 from proxy.dialects.bodies import Message
 from proxy.dialects.canonical import arguments_form, content_form, extras_of
+from proxy.dialects.parts import audio_of, file_of, image_of, read_parts
 from proxy.transcript import Binary, Call, Content, Kind
 
 _KINDS = {
@@ -56,7 +56,7 @@ def _plain(message: JsonObject) -> Content | None:
 def _content(message: JsonObject) -> Content | None:
     role = codec.as_text(message.get("role"))
     kind = _KINDS.get(role)
-    parts = _parts(message.get("content"))
+    parts = read_parts(message.get("content"), _binary)
     calls = _calls(message) if kind is Kind.ASSISTANT else ()
     answers = _answers(role, message) if kind is Kind.RESULT else None
     if kind is None or parts is None or calls is None or (kind is Kind.RESULT and answers is None):
@@ -121,60 +121,13 @@ def _call(entry: Json) -> Call | None:
     )
 
 
-def _parts(content: Json) -> tuple[list[str], list[Binary]] | None:
-    if content is None:
-        return [], []
-    if isinstance(content, str):
-        return [content], []
-    if not isinstance(content, list):
-        return None
-    texts: list[str] = []
-    binaries: list[Binary] = []
-    for part in content:
-        if not isinstance(part, dict):
-            return None
-        text = _part_text(part)
-        if text is not None:
-            texts.append(text)
-        else:
-            binaries.append(_binary(part))
-    return texts, binaries
-
-
-def _part_text(part: JsonObject) -> str | None:
-    for key in ("text", "refusal"):
-        text = part.get(key)
-        if isinstance(text, str):
-            return text
-    return None
-
-
 def _binary(part: JsonObject) -> Binary:
     kind = codec.as_text(part.get("type"))
     inner = part.get(kind)
-    if kind == "image_url":
-        return _image(inner)
     fields = inner if isinstance(inner, dict) else {}
-    if kind == "input_audio":
-        data = codec.as_text(fields.get("data"))
-        return Binary("audio", codec.as_text(fields.get("format")), size_bytes=len(data) * 3 // 4)
-    data = codec.as_text(fields.get("file_data"))
-    split = images.split_data_url(data)
-    return Binary("file", split[0] if split else "", size_bytes=len(data) * 3 // 4)
-
-
-def _image(inner: Json) -> Binary:
-    url = inner if isinstance(inner, str) else ""
-    low = False
-    if isinstance(inner, dict):
-        url = codec.as_text(inner.get("url"))
-        low = inner.get("detail") == "low"
-    split = images.split_data_url(url)
-    if split is None:
-        return Binary("image", low_detail=low)
-    media_type, data = split
-    width, height = images.dimensions(images.decode_base64(data, images.HEAD_BYTES))
-    return Binary("image", media_type, width, height, len(data) * 3 // 4, low)
+    if kind == "image_url":
+        return image_of(inner, low_detail=fields.get("detail") == "low")
+    return audio_of(fields) if kind == "input_audio" else file_of(fields)
 
 
 def canonical(message: Message, ordinal: int | None) -> bytes:

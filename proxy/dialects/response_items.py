@@ -15,6 +15,7 @@ from proxy.dialects import images
 from proxy.dialects.bodies import Message
 from proxy.dialects.canonical import arguments_form, content_form, data_form, extras_of
 from proxy.dialects.continuations import REFERENCE
+from proxy.dialects.parts import audio_of, file_of, image_of, read_parts
 from proxy.transcript import Binary, Call, Content, Kind
 
 _ROLES = {
@@ -28,7 +29,6 @@ _MODEL = "model"
 _TOOL = "tool"
 SHELL_OUTPUT = "shell_call_output"
 STREAMS = ("stdout", "stderr")
-TEXT_KEYS = ("text", "refusal")
 _LOCAL_SHELL = "local_shell_call"
 _APPROVAL = "mcp_approval_request"
 _APPROVED = "approved:"
@@ -154,7 +154,7 @@ def _content(item: JsonObject) -> Content | None:
 
 def _message(item: JsonObject) -> Content | None:
     role = codec.as_text(item.get("role"))
-    kind, parts = _ROLES.get(role), _parts(item.get("content"))
+    kind, parts = _ROLES.get(role), read_parts(item.get("content"), _binary)
     if kind is None or parts is None:
         return None
     texts, binaries = parts
@@ -203,7 +203,7 @@ def _output(item: JsonObject, type_: str) -> Content | None:
         output = _shell_parts(output)
     elif isinstance(output, dict):
         output = [output]
-    parts = _parts(output)
+    parts = read_parts(output, _binary)
     if parts is None:
         return None
     texts, binaries = parts
@@ -258,46 +258,14 @@ def _defining_pair(value: Json, type_: str) -> tuple[tuple[Call, ...], str | Non
     return (), call_id
 
 
-def _parts(content: Json) -> tuple[list[str], list[Binary]] | None:
-    if content is None:
-        return [], []
-    if isinstance(content, str):
-        return [content], []
-    if not isinstance(content, list):
-        return None
-    texts: list[str] = []
-    binaries: list[Binary] = []
-    for part in content:
-        if not isinstance(part, dict):
-            return None
-        text = next((t for key in TEXT_KEYS if isinstance(t := part.get(key), str)), None)
-        if text is not None:
-            texts.append(text)
-        else:
-            binaries.append(_binary(part))
-    return texts, binaries
-
-
 def _binary(part: JsonObject) -> Binary:
     kind = codec.as_text(part.get("type"))
     if kind in {"input_image", "computer_screenshot", "image_url"}:
-        inner = part.get("image_url")
-        url = codec.as_text(inner.get("url")) if isinstance(inner, dict) else codec.as_text(inner)
-        low = part.get("detail") == "low"
-        split = images.split_data_url(url)
-        if split is None:
-            return Binary("image", low_detail=low)
-        media_type, data = split
-        width, height = images.dimensions(images.decode_base64(data, images.HEAD_BYTES))
-        return Binary("image", media_type, width, height, len(data) * 3 // 4, low)
+        return image_of(part.get("image_url"), low_detail=part.get("detail") == "low")
     if kind == "input_audio":
         inner = part.get("input_audio")
-        fields = inner if isinstance(inner, dict) else part
-        data = codec.as_text(fields.get("data"))
-        return Binary("audio", codec.as_text(fields.get("format")), size_bytes=len(data) * 3 // 4)
-    data = codec.as_text(part.get("file_data"))
-    split = images.split_data_url(data)
-    return Binary("file", split[0] if split else "", size_bytes=len(data) * 3 // 4)
+        return audio_of(inner if isinstance(inner, dict) else part)
+    return file_of(part)
 
 
 def canonical(message: Message, ordinal: int | None) -> bytes:
