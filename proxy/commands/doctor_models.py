@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from proxy import codec
-from proxy.codec import Json, JsonObject
+from proxy.codec import JsonObject
 from proxy.commands.doctor_answers import complete, user
 from proxy.commands.doctor_case import Case, Findings, NoAnswer, seconds_text
 from proxy.commands.doctor_paths import listed, model_name
@@ -15,6 +15,8 @@ from proxy.sessions.store_check import Finding, counted
 from proxy.settings.model import PREFIX, Settings
 from proxy.upstream.client import TransportOptions, UpstreamClient
 from proxy.upstream.routes import Route
+from proxy.upstream.window_names import matching
+from proxy.upstream.window_sources import number, of_lm_studio_v0, of_ollama_ps
 from proxy.upstream.windows import WindowProbe
 
 _SHOWN = 5
@@ -210,20 +212,11 @@ async def _loaded(case: Case) -> int | None:
     """Return the window of a loaded model where the server tells it elsewhere."""
     if case.server == "Ollama":
         running = await _asked(case, f"{case.root}/api/ps")
-        return _tokens(_entry(running.get("models"), case.model).get("context_length"))
+        return of_ollama_ps(running, case.model).tokens
     if case.server == "LM Studio":
         models = await _asked(case, f"{case.root}/api/v0/models")
-        return _tokens(_entry(models.get("data"), case.model).get("loaded_context_length"))
+        return of_lm_studio_v0(models, case.model).tokens
     return None
-
-
-def _entry(entries: Json, model: str) -> JsonObject:
-    wanted = {model, f"{model}:latest"}
-    return next((e for e in codec.as_objects(entries) if model_name(e) in wanted), {})
-
-
-def _tokens(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _larger(case: Case) -> str:
@@ -272,7 +265,7 @@ def _known(case: Case, window: Window, reported: Window) -> Iterator[Finding]:
 
 
 def _slots(case: Case, per_slot: int | None) -> Iterator[Finding]:
-    slots = _tokens(case.props.get("total_slots"))
+    slots = number(case.props.get("total_slots"))
     if per_slot is None or slots is None or slots < 2:
         return
     whole = per_slot * slots
@@ -288,6 +281,6 @@ def _slots(case: Case, per_slot: int | None) -> Iterator[Finding]:
 
 
 def _trained(case: Case) -> int | None:
-    entry = _entry(list(case.models), case.model) or (case.models[0] if case.models else {})
-    meta = entry.get("meta")
-    return _tokens(meta.get("n_ctx_train")) if isinstance(meta, dict) else None
+    entries = matching(case.models, case.model) or case.models
+    meta = entries[0].get("meta") if entries else None
+    return number(meta.get("n_ctx_train")) if isinstance(meta, dict) else None

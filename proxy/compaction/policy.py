@@ -63,12 +63,36 @@ class Window:
 
     tokens: int | None = None
     source: str = "unknown"
+    input_only: bool = False
+    """Whether `tokens` is a limit of the prompt alone, the reply not counted."""
+    input_limit: int | None = None
+    """A limit of the prompt that is known beside the window itself."""
+
+    @property
+    def total(self) -> int | None:
+        """The limit of prompt and reply together, unless it is unknown or absurdly large."""
+        return None if self.input_only else _believable(self.tokens)
+
+    @property
+    def input(self) -> int | None:
+        """The limit of the prompt alone, unless it is unknown or absurdly large."""
+        limit = _believable(self.input_limit)
+        return _tighter(limit, _believable(self.tokens)) if self.input_only else limit
 
     @property
     def trusted(self) -> int | None:
-        """The window, unless it is unknown or absurdly large."""
-        tokens = self.tokens
-        return tokens if tokens is not None and tokens <= MAX_TRUSTED_WINDOW else None
+        """The tighter of the limits, unless both are unknown or absurdly large."""
+        return _tighter(self.total, self.input)
+
+
+def _believable(tokens: int | None) -> int | None:
+    return tokens if tokens is not None and tokens <= MAX_TRUSTED_WINDOW else None
+
+
+def _tighter(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +139,8 @@ def budget(
     """
     return _budget(
         policy,
-        window.trusted,
+        window.total,
+        window.input,
         sum([item.tokens for item in transcript.instructions]),
         transcript.catalogue.tokens,
         transcript.requested_output,
@@ -125,13 +150,14 @@ def budget(
 
 def worst_budget(policy: CompactionPolicy, window: Window, factor: float) -> Budget:
     """Work out the tightest budget that any request may have in this window."""
-    return _budget(policy, window.trusted, 0, 0, window.trusted, factor)
+    return _budget(policy, window.total, window.input, 0, 0, window.total, factor)
 
 
 @lru_cache(maxsize=1024)
 def _budget(
     policy: CompactionPolicy,
-    known: int | None,
+    total: int | None,
+    limit: int | None,
     instructions: int,
     catalogue: int,
     requested_output: int | None,
@@ -140,7 +166,12 @@ def _budget(
     # The same for every request of a conversation, so it is worked out once for all of them.
     char_trigger = math.floor(policy.threshold * policy.max_context_chars)
     base = instructions + catalogue
-    trigger, fit, overhead = _token_limits(policy, known, base, requested_output, factor)
+    known = _tighter(total, limit)
+    room_for_prompt = limit
+    if total is not None:
+        # What limits the prompt alone has the reply's room beside it.
+        room_for_prompt = _tighter(limit, total - reserve(total, requested_output))
+    trigger, fit, overhead = _token_limits(policy, known, room_for_prompt, base, factor)
     # The character rule may fire long before a huge window does; the aim follows the lower one.
     by_chars = int(char_trigger / CHARS_PER_TOKEN) + catalogue
     room = max(0, min(trigger, by_chars) - base)
@@ -163,14 +194,14 @@ def _budget(
 def _token_limits(
     policy: CompactionPolicy,
     window: int | None,
+    room: int | None,
     base: int,
-    requested_output: int | None,
     factor: float,
 ) -> tuple[int, int | None, bool]:
-    if window is None:
+    if window is None or room is None:
         trigger = math.ceil(policy.max_context_chars / CHARS_PER_TOKEN)
         return trigger, None, base + _floor_tokens(None) > trigger
-    fit = int((window - reserve(window, requested_output)) / factor)
+    fit = int(room / factor)
     trigger = min(math.floor(policy.threshold * window), fit + 1)
     fixed = base + _floor_tokens(window)
     if fixed > trigger:

@@ -14,6 +14,7 @@ from proxy.compaction.policy import (
     budget,
     reserve,
     trigger_reason,
+    worst_budget,
 )
 from proxy.transcript import Item, Kind, Size, Transcript, total
 from tests import strategies
@@ -91,6 +92,49 @@ def test_an_absurd_window_counts_as_unknown(tokens: int) -> None:
 def test_two_million_is_still_believed() -> None:
     assert Window(2_000_000).trusted == 2_000_000
     assert budget(DEFAULT, Window(2_000_000), EMPTY).trigger == 1_700_000
+
+
+def test_a_limit_of_the_input_keeps_no_reserve() -> None:
+    window = Window(100_000, "models", input_only=True)
+    limits = budget(DEFAULT, window, _fixed(0, 0, 60_000))
+    assert (limits.trigger, limits.fit, limits.hard_chars) == (85_000, 100_000, None)
+    assert limits.reason == "threshold"
+    assert budget(DEFAULT, window, _fixed(0, 0, 60_000), 2.0).fit == 50_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "trigger", "fit"),
+    [
+        (50_000, 42_500, 50_000),
+        (80_000, 68_000, 75_000),
+        (200_000, 75_001, 75_000),
+    ],
+)
+def test_of_a_window_and_a_limit_of_the_input_the_tighter_holds(
+    limit: int, trigger: int, fit: int
+) -> None:
+    window = Window(100_000, "tgi", input_limit=limit)
+    limits = budget(DEFAULT, window, _fixed(0, 0, 60_000))
+    assert (limits.trigger, limits.fit) == (trigger, fit)
+    assert worst_budget(DEFAULT, window, 1.0) == limits
+
+
+@pytest.mark.parametrize(
+    ("window", "total", "limit", "trusted"),
+    [
+        (Window(), None, None, None),
+        (Window(9000), 9000, None, 9000),
+        (Window(9000, input_only=True), None, 9000, 9000),
+        (Window(9000, input_limit=8000), 9000, 8000, 8000),
+        (Window(9000, input_only=True, input_limit=8000), None, 8000, 8000),
+        (Window(10**9, input_limit=8000), None, 8000, 8000),
+        (Window(9000, input_limit=10**9), 9000, None, 9000),
+    ],
+)
+def test_the_limits_of_a_window(
+    window: Window, total: int | None, limit: int | None, trusted: int | None
+) -> None:
+    assert (window.total, window.input, window.trusted) == (total, limit, trusted)
 
 
 def test_the_aim_of_a_huge_window_follows_the_character_rule() -> None:
@@ -175,11 +219,12 @@ def test_instructions_and_catalogue_are_measured_from_the_request() -> None:
     st.none() | st.integers(256, 4_000_000),
     st.integers(0, 30_000),
     st.none() | st.integers(1, 100_000),
+    st.booleans(),
 )
 def test_budgets_are_consistent(
-    policy: CompactionPolicy, tokens: int | None, base: int, output: int | None
+    policy: CompactionPolicy, tokens: int | None, base: int, output: int | None, input_only: bool
 ) -> None:
-    window = Window(tokens)
+    window = Window(tokens, input_only=input_only)
     limits = budget(policy, window, _fixed(base, 0, output))
     assert 0 <= limits.ledger <= min(MAX_LEDGER_TOKENS, limits.checkpoint * 2 / 3)
     room = max(0, limits.trigger - base)
@@ -189,7 +234,8 @@ def test_budgets_are_consistent(
         assert limits.fit is None
         assert limits.trigger == math.ceil(policy.max_context_chars / 4)
     else:
-        assert limits.fit == window.trusted - reserve(window.trusted, output)
+        kept = 0 if input_only else reserve(window.trusted, output)
+        assert limits.fit == window.trusted - kept
         assert limits.trigger <= limits.fit + 1
     if not limits.overhead and window.trusted is not None:
         assert base < limits.trigger
