@@ -25,6 +25,7 @@ from tests.upstream_rules import (
     decompress,
     openai,
     plausible_checkpoint,
+    prompt_tokens,
 )
 
 PURPOSE_HEADER = "x-foldgate-purpose"
@@ -112,6 +113,9 @@ class ScriptedUpstream(Rules):
     """What it speaks; the other API is answered with 404."""
     summary_apis: frozenset[str] | None = None
     """What it speaks to the summariser, when that is not the same."""
+    overflow_as: Callable[[int, int], tuple[int, bytes]] | None = None
+    """Status and body of a refusal by the window, of the prompt's tokens and the limit; else as
+    llama.cpp and OpenAI do it."""
     overflow_in_stream: bool = True
     """As OpenAI, tell a Responses stream of an overflow within it; else with a plain 400."""
     reply: Callable[[Recorded], Reply] | None = None
@@ -252,11 +256,21 @@ class ScriptedUpstream(Rules):
         except ValueError as error:
             return [openai("json", str(error))]
 
+    def prompt_tokens(self, record: Recorded) -> int:
+        """The size of a prompt as this server counts it, with all that it draws on."""
+        body = record.json
+        if record.api != RESPONSES:
+            return prompt_tokens(body)
+        return responses.input_tokens(body, responses.whole_input(body, self.stored))
+
     async def _converse(self, request: web.Request, record: Recorded) -> web.StreamResponse:
         refusals = self.refusals(record)
         if refusals:
             self.rejections += refusals
             first = refusals[0]
+            if first.rule == "window" and self.overflow_as is not None:
+                status, body = self.overflow_as(self.prompt_tokens(record), self.window or 0)
+                return await _send(request, record, status, body)
             streams = record.api == RESPONSES and self.overflow_in_stream
             if streams and first.rule == "window" and record.json.get("stream") is True:
                 chunks = responses.failure(record.json, first.error)

@@ -26,7 +26,6 @@ from proxy.compaction.policy import (
     Window,
     budget,
     trigger_reason,
-    worst_budget,
 )
 from proxy.transcript import Content, Item, Kind, Piece, Size, Transcript, total
 
@@ -71,6 +70,8 @@ class Question:
     factor: float = 1.0
     """By how much the model's real count is known to exceed the estimate."""
     force: bool = False
+    forced_by: str = "force"
+    """Reason word of a forced compaction."""
     attempt: Attempt = Attempt()
     may_extract: bool = True
     """Whether a checkpoint may be made without the summariser, so also during a cool-down."""
@@ -146,45 +147,6 @@ def plan(question: Question, state: State) -> Decision:
     return _Planner(question, state).decide()
 
 
-def quiet_size(
-    transcript: Transcript, policy: CompactionPolicy, window: Window, factor: float
-) -> int | None:
-    """Return the tokens of a request for which `plan` would say `Forward` without a second look.
-
-    None when it has to be asked. Only for requests of which nothing is stored.
-    """
-    limits = budget(policy, window, transcript, factor)
-    chars = sum([i.chars for i in transcript.instructions]) + sum(
-        [i.chars for i in transcript.items]
-    )
-    tokens = transcript.catalogue.tokens + sum([i.tokens for i in transcript.instructions])
-    tokens += sum([i.tokens for i in transcript.items])
-    if tokens >= limits.trigger or chars >= limits.char_trigger:
-        return None
-    if (limits.fit is not None and tokens > limits.fit) or (
-        limits.hard_chars is not None and chars > limits.hard_chars
-    ):
-        return None
-    return tokens
-
-
-def surely_quiet(
-    policy: CompactionPolicy, window: Window, tokens: int, chars: int, factor: float
-) -> bool:
-    """Tell whether a request needs nothing whatever is in it, as long as it is no larger.
-
-    Only for requests of which nothing is stored. Everything else that a budget depends on is
-    taken at its worst: no instructions, and the largest output that can be asked for.
-    """
-    limits = worst_budget(policy, window, factor)
-    return (
-        tokens < limits.trigger
-        and chars < limits.char_trigger
-        and (limits.fit is None or tokens <= limits.fit)
-        and (limits.hard_chars is None or chars <= limits.hard_chars)
-    )
-
-
 class _Planner:
     """One decision; holds what its steps share."""
 
@@ -228,7 +190,10 @@ class _Planner:
 
     def _due(self, full: Size, clips: Mapping[int, Clipped]) -> tuple[str, Compact | str]:
         """Return the rule that fires, and the compaction or why there is none."""
-        rule = "force" if self.q.force else trigger_reason(self.limits, full, self._chars(full))
+        if self.q.force:
+            rule: str | None = self.q.forced_by
+        else:
+            rule = trigger_reason(self.limits, full, self._chars(full))
         if not rule or self.q.attempt.outcome or not (self.q.policy.auto or self.q.force):
             return rule or "", ""
         return rule, self._compaction(rule, full, clips)

@@ -16,21 +16,20 @@ from proxy.compaction.plan import (
     Compact,
     Decision,
     Forward,
-    Outlook,
     Question,
     Refuse,
     State,
     Substitute,
     plan,
-    quiet_size,
-    surely_quiet,
 )
 from proxy.compaction.policy import Window
+from proxy.compaction.quiet import quiet_size, surely_quiet
 from proxy.compactor.chains import Chains
 from proxy.compactor.entries import Found
 from proxy.compactor.flights import Flights
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import SessionMemory
+from proxy.compactor.outcomes import comparable, forwarded, marks, shadow
 from proxy.compactor.ports import Environment, Ratios, Upstreams, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
@@ -98,7 +97,9 @@ class Compactor:
                 return Outcome(inbound.body)
             handling = inbound.resolve(parsed.model, parsed.output_field)
             route = handling.route
-            return await self._routed(inbound, parsed, handling)
+            outcome = await self._routed(inbound, parsed, handling)
+            auto = handling.rules.policy.auto
+            return outcome if auto else replace(outcome, auto=False)
         return Outcome(
             inbound.body, route, marks=("failed-open",), recorded=inbound.dialect.can_record
         )
@@ -135,24 +136,27 @@ class Compactor:
             if expansion is None:
                 return self._untouched(inbound, parsed, route)
             parsed = inbound.dialect.parse(expansion.body, inbound.origin) or parsed
+        if inbound.overflowed and not handling.rules.policy.auto:
+            return Outcome(inbound.body, route)
         request = PreparedRequest(
             inbound.dialect,
             inbound.body,
             parsed,
             handling,
-            inbound.force,
+            inbound.force or inbound.overflowed,
             inbound.shadow,
             # Only a stream can be kept alive with comments.
             inbound.patience if parsed.stream else None,
             # In shadow mode nothing is sent again either.
             None if inbound.shadow else continuation,
             expansion,
+            inbound.overflowed,
             refuses,
         )
-        if not (inbound.force or inbound.shadow):
+        if not (request.force or inbound.shadow):
             tokens = self._quiet(parsed, handling)
             if tokens is not None:
-                return _forwarded(request, tokens)
+                return forwarded(request, tokens)
         outcome = await self._handle(request)
         if expansion is None and not parsed.stored:
             return outcome
@@ -179,7 +183,7 @@ class Compactor:
                 return await self._settle(request, decision, found, landed)
             if request.shadow:
                 self._reporter.started(decision, window, "", shadow=True)
-                return _shadow(request, decision.outlook)
+                return shadow(request, decision.outlook)
             landed = await self._compact(request, window, decision, found)
             if landed is JOINED and joined < _MAX_JOINED:
                 joined += 1
@@ -207,7 +211,7 @@ class Compactor:
 
     def _at_a_glance(self, inbound: Inbound, known: Match) -> Outcome | None:
         """Return the outcome of a request that fits whatever the little is that is new in it."""
-        if inbound.force or inbound.shadow or inbound.bypass:
+        if inbound.force or inbound.shadow or inbound.bypass or inbound.overflowed:
             return None
         glance = inbound.dialect.glance(inbound.body, known)
         if glance is None or not self._memory.knows_nothing_of(glance.anchor):
@@ -217,7 +221,7 @@ class Compactor:
         window = self._windows.remembered(route)
         if window is None:
             return None
-        factor = self._ratios.factor(route.base.url, route.model)
+        factor = self._ratios.factor(route.base.url, route.model, route.tenant)
         policy = handling.rules.policy
         if not surely_quiet(policy, window, glance.tokens, glance.chars, factor):
             return None
@@ -227,6 +231,7 @@ class Compactor:
             before=glance.estimate,
             after=glance.estimate,
             recorded=glance.stored,
+            auto=policy.auto,
         )
 
     def _quiet(self, parsed: ParsedRequest, handling: Handling) -> int | None:
@@ -235,7 +240,7 @@ class Compactor:
         window = self._windows.remembered(route)
         if window is None or not self._memory.knows_nothing_of(parsed.transcript.anchor):
             return None
-        factor = self._ratios.factor(route.base.url, route.model)
+        factor = self._ratios.factor(route.base.url, route.model, route.tenant)
         return quiet_size(parsed.transcript, handling.rules.policy, window, factor)
 
     async def _window(self, request: PreparedRequest) -> Window:
@@ -252,13 +257,15 @@ class Compactor:
     def _plan(
         self, request: PreparedRequest, window: Window, found: Found, attempt: Attempt
     ) -> Decision:
+        route = request.handling.route
         question = Question(
             request.parsed.transcript,
             request.handling.rules.policy,
             window,
             request.dialect.read,
-            self._ratios.factor(request.handling.route.base.url, request.parsed.model),
+            self._ratios.factor(route.base.url, request.parsed.model, route.tenant),
             force=request.force,
+            forced_by="overflow" if request.overflowed else "force",
             may_extract=request.handling.rules.fallback == "extractive",
             attempt=attempt,
         )
@@ -290,9 +297,9 @@ class Compactor:
                 tokens=outlook.before.tokens,
             )
         if request.shadow:
-            return _shadow(request, outlook)
+            return shadow(request, outlook)
         if isinstance(decision, Forward):
-            return _forwarded(request, outlook.before.tokens)
+            return forwarded(request, outlook.before.tokens)
         session = found.session or self._environment.new_id()
         if decision.new_clips:
             await self._store_clips(request, decision, found, session)
@@ -301,7 +308,7 @@ class Compactor:
                 request.body,
                 request.handling.route,
                 session=session,
-                marks=_marks(found, decision, landed),
+                marks=marks(found, decision, landed),
                 before=outlook.before.tokens,
                 after=outlook.after.tokens,
                 refusal=decision.message,
@@ -312,8 +319,8 @@ class Compactor:
             request.handling.route,
             rewritten=True,
             session=session,
-            marks=_marks(found, decision, landed),
-            measured=_comparable(request.parsed, outlook.after.tokens),
+            marks=marks(found, decision, landed),
+            measured=comparable(request.parsed, outlook.after.tokens),
             before=outlook.before.tokens,
             after=outlook.after.tokens,
         )
@@ -353,45 +360,3 @@ class Compactor:
             cut_digest, lambda: self._turns.run(request, window, compact, found)
         )
         return await (request.patience(work) if request.patience else work)
-
-
-def _forwarded(request: PreparedRequest, tokens: int) -> Outcome:
-    expansion, whole = request.expansion, b""
-    if expansion is not None and request.expanded:
-        whole = expansion.body
-    return Outcome(
-        whole or request.body,
-        request.handling.route,
-        rewritten=bool(whole),
-        measured=_comparable(request.parsed, tokens),
-        before=tokens,
-        after=tokens,
-        continuation=request.continuation,
-        expansion=expansion,
-        recorded=request.parsed.stored,
-    )
-
-
-def _comparable(parsed: ParsedRequest, tokens: int) -> int:
-    # What an image costs differs too much between models to say anything about text.
-    return 0 if any(item.has_image for item in parsed.transcript.items) else tokens
-
-
-def _shadow(request: PreparedRequest, outlook: Outlook) -> Outcome:
-    tokens = outlook.before.tokens
-    route = request.handling.route
-    return Outcome(request.body, route, marks=("shadow",), before=tokens, after=tokens)
-
-
-def _marks(found: Found, decision: Substitute | Refuse, landed: Landed | None) -> tuple[str, ...]:
-    marks = []
-    new = landed.checkpoint if landed is not None else None
-    if new is not None and found.checkpoint is not None and new.id == found.checkpoint.id:
-        marks.append("compacted")
-        marks += ["extractive"] if new.extractive else []
-        marks += ["partial"] if new.partial else []
-    elif found.checkpoint is not None:
-        marks.append("reused")
-    if decision.clips:
-        marks.append("clipped")
-    return tuple(marks)

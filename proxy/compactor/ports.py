@@ -36,7 +36,7 @@ class Windows(Protocol):
 class Ratios(Protocol):
     """Knows by how much the token estimate is off."""
 
-    def factor(self, base: str, model: str) -> float:
+    def factor(self, base: str, model: str, tenant: bytes = b"") -> float:
         """Return by how much the estimate is to be raised, at least 1."""
         ...
 

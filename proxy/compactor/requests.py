@@ -46,6 +46,8 @@ class Inbound(Record, frozen=True):
     patience: Patience | None = None
     insist: bool = False
     """The upstream refused what the request leaves to it: worth the time to look again."""
+    overflowed: bool = False
+    """The upstream refused it as too long: to be made smaller whatever the rules say."""
 
 
 class PreparedRequest(Record, frozen=True):
@@ -64,6 +66,8 @@ class PreparedRequest(Record, frozen=True):
     """What the client left to a memory."""
     expansion: Expansion | None = None
     """The request written out, if so."""
+    overflowed: bool = False
+    """Whether it is forced because the upstream refused it as too long."""
     expanded: bool = False
     """Whether it must go upstream written out, however small it is."""
 
@@ -75,6 +79,8 @@ class Outcome(Record, frozen=True):
     route: Route | None = None
     """None when the request is none of ours: it goes to the default upstream as it came."""
     rewritten: bool = False
+    is_expanded: bool = False
+    """Whether it differs from what came only in that it is written out."""
     session: str = ""
     marks: tuple[str, ...] = ()
     """Words of the ``x-foldgate-compaction`` header; empty means ``none``."""
@@ -90,3 +96,5 @@ class Outcome(Record, frozen=True):
     """The request written out, when all of that is known here."""
     recorded: bool = False
     """Whether the response is to be recorded, so that others can continue it."""
+    auto: bool = True
+    """Whether an overflow may be cured."""

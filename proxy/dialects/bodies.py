@@ -40,7 +40,7 @@ MAX_PART_TOKENS = 1536
 
 MAX_MESSAGE_TOKENS = 4
 _NOT_AT_A_GLANCE = (b'"model"', b"image", b"audio", b"video", b"file")
-# Binary parts may cost more tokens than they have bytes, and the model chooses the upstream.
+# Binary parts may cost more tokens than they have bytes; the model chooses the upstream.
 TextClipper = Callable[[Sequence[str], int], list[str]]
 ArgumentClipper = Callable[[str, int], str]
 
@@ -110,9 +110,10 @@ class Dialect(ABC):
     """Members with definitions of tools."""
     output_fields: ClassVar[tuple[str, ...]]
     """Members that limit the output, the first that is there counts; the last is the usual one."""
-
     can_record: ClassVar[bool] = False
     """Whether later requests may draw on a response without repeating it."""
+    has_prelude: ClassVar[bool] = False
+    """Whether streams begin with events that say nothing yet."""
 
     @abstractmethod
     def decode(self, raw: bytes) -> Message:
@@ -337,13 +338,9 @@ class Dialect(ABC):
         )
 
     def _requested_output(self, fields: dict[str, bytes]) -> int | None:
-        for name in self.output_fields:
-            raw = fields.get(name)
-            if raw is not None and raw.isdigit() and len(raw) < _MAX_DIGITS:
-                value = int(raw)
-                if value:
-                    return value
-        return None
+        raws = [fields.get(name, b"") for name in self.output_fields]
+        values = (int(raw) for raw in raws if raw.isdigit() and len(raw) < _MAX_DIGITS)
+        return next(filter(None, values), None)
 
     def _size_of_catalogue(self, raw: bytes) -> Size:
         if len(raw) > slices.MAX_CACHED_BYTES:

@@ -30,6 +30,7 @@ class Responses(Dialect):
     catalogue_fields = ("tools",)
     output_fields = ("max_output_tokens",)
     can_record = True
+    has_prelude = True
 
     def decode(self, raw: bytes) -> Message:
         return response_items.decode(raw)

@@ -20,6 +20,7 @@ from proxy.dialects.chat_completions import ChatCompletions
 from proxy.dialects.memo import PrefixMemo
 from proxy.dialects.responses import Responses
 from proxy.errors import StoreError, StoreUnavailable
+from proxy.server.curing import Cures
 from proxy.server.events import StoredEvents
 from proxy.server.gate import Gate
 from proxy.server.handlers import Gateway
@@ -32,6 +33,8 @@ from proxy.settings import Settings, SettingsError
 from proxy.telemetry import EventSink, Fanout, log
 from proxy.upstream.client import TransportOptions, UpstreamClient
 from proxy.upstream.continuations import Continuations
+from proxy.upstream.effective import EffectiveWindows
+from proxy.upstream.learned import LearnedWindows
 from proxy.upstream.ratios import Ratios
 from proxy.upstream.summarizer import SummaryTimes, UpstreamSummarizer
 from proxy.upstream.windows import WindowProbe
@@ -119,6 +122,9 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
     )
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
     ratios = Ratios()
+    learned = LearnedWindows(time.monotonic)
+    windows.when_changed(lambda base, model, _: learned.forget(base, model))
+    effective = EffectiveWindows(windows, learned)
     chains = Chains(
         store.responses,
         memory.calls,
@@ -142,7 +148,7 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
             environment,
             compaction.concurrency,
         ),
-        windows,
+        effective,
         ratios,
         chains,
         continuations,
@@ -159,7 +165,14 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         memory,
         chains,
         tenancy,
-        Sender(client, chains, ratios, continuations),
+        Sender(
+            client,
+            chains,
+            ratios,
+            continuations,
+            learned,
+            Cures(continuations, learned, ratios, effective),
+        ),
     )
     return Parts(store, client, events, memory, chains, windows, compactor, tasks, gateway)
 

@@ -1,13 +1,16 @@
 """Which upstream, credential and rules a request is handled by: settings, made ready for use."""
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import structs
 from multidict import CIMultiDict
 
 from proxy.compactor.ports import Rules
 from proxy.compactor.requests import Handling
+from proxy.server.hints import NO_HINTS, Hints
 from proxy.settings import Profile, Settings, SettingsError, key_of
 from proxy.upstream.headers import with_credential
 from proxy.upstream.routes import CHAT_TARGET, Base, Route
@@ -60,6 +63,8 @@ class Gate:
         headers: CIMultiDict[str],
         output_field: str,
         target: str = CHAT_TARGET,
+        tenant: bytes = b"",
+        hints: Hints = NO_HINTS,
     ) -> Handling:
         """Choose where a request for `model` goes and where its summaries come from.
 
@@ -69,14 +74,19 @@ class Gate:
             output_field: the field that it uses for its output limit.
             target: its path and query; summaries of the same model are asked for there, too, since
                 some hosts keep the model and the version of their API in them.
+            tenant: whose request it is.
+            hints: what the request itself says.
         """
         route, prepared = self._route(model, headers, output_field, target)
+        route = structs.replace(route, tenant=tenant, hint=hints.window)
         rules = prepared.rules if prepared else self._default_rules
+        if hints.threshold is not None:
+            rules = replace(rules, policy=replace(rules.policy, threshold=hints.threshold))
         summarizer = self.settings.compaction.summarizer
         if summarizer is None or summarizer == model:
             return Handling(route, route, rules)
         summary_route, _ = self._route(summarizer, headers, "max_tokens", CHAT_TARGET)
-        return Handling(route, summary_route, rules)
+        return Handling(route, structs.replace(summary_route, tenant=tenant), rules)
 
     def _route(
         self, model: str, headers: CIMultiDict[str], output_field: str, target: str

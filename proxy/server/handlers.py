@@ -19,9 +19,11 @@ from proxy.dialects.responses import Responses
 from proxy.errors import ContextBudgetExceeded, UpstreamError
 from proxy.server import error_responses, health
 from proxy.server.bodies import Body, read_body, stream_body
+from proxy.server.exchange import Exchange
 from proxy.server.gate import Gate
+from proxy.server.hints import BadHint, Hints, read_hints
 from proxy.server.relay import EarlyStream, relay
-from proxy.server.sending import Exchange, Sender
+from proxy.server.sending import Sender
 from proxy.server.tenancy import Tenancy
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import request_headers
@@ -154,7 +156,19 @@ class Gateway:
         if dialect is self._responses_dialect:
             failure = error_responses.responses_stream_error
         early = EarlyStream(request, settings.keepalive_seconds, failure)
-        inbound = self._inbound(request, dialect, body.decoded, headers, early, bypass=bypassed)
+        try:
+            hints = read_hints(request.headers, settings.request_headers)
+        except BadHint as error:
+            return error_responses.error_response(
+                400,
+                str(error),
+                "invalid_request_error",
+                "invalid_header",
+                error_responses.NO_RETRY,
+            )
+        inbound = self._inbound(
+            request, dialect, body.decoded, headers, early, hints, bypass=bypassed
+        )
         outcome = await self._compactor.handle(inbound)
         if outcome.route is None:
             return await self._pass(request, body.raw, self._reply_headers(outcome))
@@ -165,11 +179,16 @@ class Gateway:
             self.totals.tokens_kept_out += max(outcome.before - outcome.after, 0)
         exchange = Exchange(
             request,
+            dialect,
             outcome,
             early,
             self._reply_headers,
-            lambda: self._compactor.handle(replace(inbound, insist=True)),
+            lambda overflowed: self._compactor.handle(
+                replace(inbound, insist=True, overflowed=overflowed)
+            ),
             lambda answer, decided: self._compactor.record(inbound, decided, answer),
+            rules=gate.settings.upstream.overflow_rules,
+            curable=not (bypassed or settings.shadow),
         )
         return await self._sender.send(exchange, body.raw)
 
@@ -180,18 +199,21 @@ class Gateway:
         body: bytes,
         headers: CIMultiDict[str],
         early: EarlyStream,
+        hints: Hints,
         *,
         bypass: bool,
     ) -> Inbound:
         gate = self.gate
         settings = gate.settings.server
         asked = request.headers.get("x-foldgate-compact", "").lower()
+        # Of no dialect: a window is that of a model, however it is asked.
+        tenant = self._tenancy.origin(request.headers, request.remote, "")
         return Inbound(
             dialect,
             body,
             self._origin(request, dialect),
             lambda model, output_field: gate.handling(
-                model, headers, output_field, _chat_target(request)
+                model, headers, output_field, _chat_target(request), tenant, hints
             ),
             force="compact" in settings.request_headers and asked == "force",
             shadow=settings.shadow,

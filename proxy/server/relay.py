@@ -15,7 +15,7 @@ from aiohttp import web
 from proxy import codec
 from proxy.codec import JsonObject
 from proxy.server.error_responses import envelope
-from proxy.server.taps import Tap
+from proxy.server.taps import Tap, decoded
 from proxy.upstream.headers import reply_headers
 
 WHOLE_REPLY_BYTES = 1024 * 1024
@@ -72,9 +72,7 @@ async def relay(
     response = _Streamed(status=reply.status, reason=reply.reason, headers=headers)
     response.added = added
     await response.prepare(request)
-    if already:
-        await response.write(already)
-    return await copy_body(request, reply, response, tap)
+    return await copy_body(request, reply, response, tap, already)
 
 
 def _tap_whole(tap: Tap, body: bytes) -> None:
@@ -87,9 +85,14 @@ async def copy_body(
     reply: aiohttp.ClientResponse,
     response: web.StreamResponse,
     tap: Tap | None = None,
+    already: bytes = b"",
 ) -> web.StreamResponse:
-    """Copy what is left of a reply into a response that was begun."""
+    """Copy a reply into a response that was begun; `already` is what was read of it before."""
     try:
+        if already:
+            await response.write(already)
+            if tap is not None:
+                tap.take(already)
         async for chunk in reply.content.iter_any():
             await response.write(chunk)
             if tap is not None:
@@ -179,16 +182,17 @@ class EarlyStream:
     ) -> web.StreamResponse:
         """Continue the stream with the upstream's reply, whatever that turned out to be.
 
-        `already` is what was read of the body before, when it is no stream.
+        `already` is what was read of the body before.
         """
         response = self._begun()
         if reply.status == 200 and reply.content_type == "text/event-stream":
-            return await copy_body(self._request, reply, response, tap)
+            return await copy_body(self._request, reply, response, tap, already)
         try:
             body = already + await reply.content.read(MAX_ERROR_BYTES)
         except (aiohttp.ClientError, TimeoutError):
             body = b""
-        return await self.fail(_error_of(reply.status, body))
+        plain = decoded(body, reply.headers.get("Content-Encoding", ""))
+        return await self.fail(_error_of(reply.status, plain or b""))
 
     async def fail(self, error: JsonObject) -> web.StreamResponse:
         """End the stream with an error event."""

@@ -1,41 +1,53 @@
 """Sending a request upstream as it was decided, and relaying the reply."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
 
-from proxy.compactor.chains import Chains, Expansion
-from proxy.compactor.requests import Outcome
+from proxy.compactor.chains import Chains
 from proxy.dialects.answers import Answer
 from proxy.dialects.continuations import Continuation
+from proxy.dialects.sse import EventReader
 from proxy.errors import UpstreamError, UpstreamProtocolError
 from proxy.server import error_responses
-from proxy.server.relay import MAX_ERROR_BYTES, EarlyStream, relay
-from proxy.server.taps import AnswerTap, TailTap, Tap, decoded
+from proxy.server.curing import MIN_TOKENS, Cures, Tries, Trouble
+from proxy.server.exchange import Exchange, Sent
+from proxy.server.relay import MAX_ERROR_BYTES, relay
+from proxy.server.taps import UNREADABLE, AnswerTap, TailTap, Tap, decoded, decoder
 from proxy.upstream.client import Exchange as UpstreamExchange
 from proxy.upstream.client import UpstreamClient
-from proxy.upstream.continuations import Continuations, Refusal, refusal
+from proxy.upstream.continuations import Continuations
 from proxy.upstream.headers import of_changed_body, readable
+from proxy.upstream.learned import LearnedWindows
+from proxy.upstream.overflow import classify, classify_event
 from proxy.upstream.ratios import Ratios
 
+MAX_CALLS = 3
+"""How often one request is sent at most."""
+
+HOLD_SECONDS = 10.0
+"""So long a stream that has said nothing yet is held back, to see whether it fails."""
+
+MAX_PRELUDE_BYTES = 4 * 1024 * 1024
+"""The events with which a stream begins repeat instructions and tools."""
+
 _FIRST_ERROR = 400
+_TOO_MANY = 429
+_SERVER_ERROR = 500
+_NEVER = frozenset({401, 403, 407})
+_MARK_BYTES = 256
+_PRELUDE = (b'"response.created"', b'"response.in_progress"', b'"response.queued"')
 
 
-@dataclass(slots=True)
-class Exchange:
-    """A request and what was decided about it."""
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A reply that was not what the client asked for, as far as it was read."""
 
-    request: web.Request
-    outcome: Outcome
-    early: EarlyStream
-    headers: Callable[[Outcome], Mapping[str, str]]
-    """Tells what was done in headers of the reply."""
-    decide: Callable[[], Awaitable[Outcome]]
-    """Decides again, and takes its time to find what the request draws on."""
-    record: Callable[[Answer, Outcome], None]
-    """Records the response to what was decided."""
+    reply: aiohttp.ClientResponse
+    already: bytes = field(repr=False)
 
 
 class Sender:
@@ -47,12 +59,16 @@ class Sender:
         chains: Chains,
         ratios: Ratios,
         continuations: Continuations,
+        learned: LearnedWindows,
+        cures: Cures,
     ) -> None:
-        """Take the client and those who learn."""
+        """Take the client, those who learn, and what can be tried when a request is refused."""
         self._client = client
         self._chains = chains
         self._ratios = ratios
         self._continuations = continuations
+        self._learned = learned
+        self._cures = cures
 
     async def send(self, exchange: Exchange, raw: bytes) -> web.StreamResponse:
         """Send what was decided, and relay the reply.
@@ -66,77 +82,89 @@ class Sender:
         """
         early = exchange.early
         try:
-            return await self._send(exchange, raw)
+            async with AsyncExitStack() as replies:
+                return await self._send(exchange, raw, replies)
         except UpstreamError as error:
             if early.response is None:
                 raise
             return await early.fail(error_responses.envelope(str(error), error.type, error.code))
 
-    async def _send(self, exchange: Exchange, raw: bytes) -> web.StreamResponse:
+    async def _send(
+        self, exchange: Exchange, raw: bytes, replies: AsyncExitStack
+    ) -> web.StreamResponse:
         outcome = exchange.outcome
+        sent = Sent(raw, changed=False)
         if outcome.rewritten:
-            async with self._open(exchange, outcome.body, changed=True) as reply:
-                return await self._answer(exchange, reply)
-        async with self._open(exchange, raw, changed=False) as reply:
-            continuation = outcome.continuation
-            if continuation is None or continuation.elsewhere or reply.status < _FIRST_ERROR:
-                return await self._answer(exchange, reply, continuation)
-            told = await _beginning(reply)
-            kind = refusal(
-                reply.status,
-                decoded(told, reply.headers.get("Content-Encoding", "")),
-                continuation,
-                lambda call: _holds(outcome.expansion, call),
-            )
-            if kind is not None:
-                response = await self._send_again(exchange, kind)
-                if response is not None:
-                    return response
-            return await _relay(exchange, reply, None, told)
+            sent = Sent(outcome.body, changed=True, rewritten=not outcome.is_expanded)
+        first: _Refused | None = None
+        tries = Tries()
+        for _ in range(MAX_CALLS):
+            try:
+                reply = await replies.enter_async_context(self._open(exchange, sent))
+                trouble, already = await self._look(exchange, reply, again=first is not None)
+            except UpstreamError:
+                if first is None or tries.overflowed:
+                    # An overflow is final for clients; that the upstream is gone is not.
+                    raise
+                break
+            if trouble is None or (first is not None and _is_passing(trouble)):
+                if first is not None and trouble is None:
+                    self._cures.helped(exchange, tries)
+                continuation = None if sent.changed else outcome.continuation
+                return await _relay(
+                    exchange, reply, self._tap(exchange, reply, continuation), already
+                )
+            if first is None or tries.original:
+                # What is said of the client's own body is for the client.
+                first = _Refused(reply, already)
+            following = await self._cures.cure(exchange, raw, sent, trouble, tries)
+            if following is None:
+                break
+            sent = following
+        self._cures.failed(tries)
+        if first is None:
+            raise RuntimeError("there is no reply without a call")
+        return await _relay(exchange, first.reply, None, first.already)
 
-    async def _send_again(self, exchange: Exchange, kind: Refusal) -> web.StreamResponse | None:
-        """Send a request written out; None when that is not possible or does not help either."""
-        if exchange.outcome.expansion is None and not self._refuses(exchange):
-            # It may have been recorded by another process meanwhile, which is now worth a wait.
-            exchange.outcome = await exchange.decide()
-        outcome = exchange.outcome
-        if outcome.expansion is None or outcome.refusal or outcome.route is None:
-            return None
-        body = outcome.body if outcome.rewritten else outcome.expansion.body
-        try:
-            async with self._open(exchange, body, changed=True) as reply:
-                if reply.status >= _FIRST_ERROR:
-                    return None
-                self._continuations.helped(outcome.route.base.url, outcome.route.model, kind)
-                return await self._answer(exchange, reply)
-        except UpstreamError:
-            # The error that there is says more.
-            return None
+    async def _look(
+        self, exchange: Exchange, reply: aiohttp.ClientResponse, *, again: bool
+    ) -> tuple[Trouble | None, bytes]:
+        """Return what is wrong with a reply that something may be done about, and what was read.
 
-    def _refuses(self, exchange: Exchange) -> bool:
-        route = exchange.outcome.route
-        return route is not None and self._continuations.refuses(route.base.url, route.model)
+        Args:
+            exchange: what the reply is to.
+            reply: the reply.
+            again: whether something was refused before, so that a stream is looked at too.
+        """
+        if not exchange.curable or reply.status in _NEVER:
+            return None, b""
+        coding, may_cure = reply.headers.get("Content-Encoding", ""), exchange.outcome.auto
+        if reply.status >= _FIRST_ERROR:
+            already = await _beginning(reply)
+            text = decoded(already, coding)
+            if text is None:
+                return Trouble(reply.status, b"", None), already
+            overflow = classify(reply.status, text, exchange.rules) if may_cure else None
+            return Trouble(reply.status, text, overflow), already
+        large = again or exchange.outcome.after >= MIN_TOKENS
+        if reply.content_type != "text/event-stream" or not large or not may_cure:
+            return None, b""
+        already, event = await _first_event(reply, coding, patient=exchange.dialect.has_prelude)
+        failed = classify_event(event, exchange.rules)
+        return None if failed is None else Trouble(reply.status, event, failed), already
 
-    def _open(self, exchange: Exchange, body: bytes, *, changed: bool) -> UpstreamExchange:
-        route = exchange.outcome.route
-        if route is None:
-            raise RuntimeError("only a handled request has a route")
-        headers = of_changed_body(route.headers) if changed else route.headers
+    def _open(self, exchange: Exchange, sent: Sent) -> UpstreamExchange:
+        route = exchange.route
+        headers = of_changed_body(route.headers) if sent.changed else route.headers
         if exchange.early.response is not None:
             # The head went out without a content encoding, so the reply must have none.
             headers = headers.copy()
             headers["Accept-Encoding"] = "identity"
-        elif exchange.outcome.recorded and self._chains.limit_bytes:
+        elif exchange.outcome.after >= MIN_TOKENS or (
+            exchange.outcome.recorded and self._chains.limit_bytes
+        ):
             headers = readable(headers)
-        return self._client.send("POST", route.base.resolve(route.target), headers, body)
-
-    async def _answer(
-        self,
-        exchange: Exchange,
-        reply: aiohttp.ClientResponse,
-        continuation: Continuation | None = None,
-    ) -> web.StreamResponse:
-        return await _relay(exchange, reply, self._tap(exchange, reply, continuation))
+        return self._client.send("POST", route.base.resolve(route.target), headers, sent.body)
 
     def _tap(
         self,
@@ -154,6 +182,7 @@ class Sender:
         def learn(reported: int | None) -> None:
             if reported is not None and outcome.measured:
                 self._ratios.learn(base, model, outcome.measured, reported)
+                self._learned.accepted(base, model, route.tenant, outcome.measured)
 
         def note(reported: int | None, answer: Answer | None) -> None:
             learn(reported)
@@ -189,13 +218,6 @@ async def _relay(
     return await relay(exchange.request, reply, exchange.headers(exchange.outcome), tap, already)
 
 
-def _holds(expansion: Expansion | None, call: str) -> bool:
-    if expansion is None:
-        return False
-    name = call.encode()
-    return any(name in raw.lower() for raw in expansion.items[: expansion.kept])
-
-
 async def _beginning(reply: aiohttp.ClientResponse) -> bytes:
     """Return what an error says, as far as one looks at it."""
     told = b""
@@ -205,3 +227,44 @@ async def _beginning(reply: aiohttp.ClientResponse) -> bytes:
     except (aiohttp.ClientError, TimeoutError):
         raise UpstreamProtocolError("the upstream broke off its reply") from None
     return told
+
+
+async def _first_event(
+    reply: aiohttp.ClientResponse, coding: str, *, patient: bool
+) -> tuple[bytes, bytes]:
+    """Return what came of a stream, and the first event that says more than that it began.
+
+    The event is empty when the stream takes its time, or says something that is no event.
+
+    Args:
+        reply: the stream.
+        coding: its content encoding.
+        patient: whether such streams begin with events that say nothing, which are waited out.
+    """
+    already, kept, reader, decode = b"", 0, EventReader(), decoder(coding)
+    try:
+        async with asyncio.timeout(HOLD_SECONDS):
+            while decode is not None and (more := await reply.content.readany()):
+                already += more
+                for event in reader.feed(decode(more)):
+                    if not patient or not any(mark in event[:_MARK_BYTES] for mark in _PRELUDE):
+                        return already, event
+                    kept = len(already)
+                if not patient or len(already) - kept > MAX_ERROR_BYTES:
+                    break
+                if len(already) > MAX_PRELUDE_BYTES:
+                    break
+    except TimeoutError:
+        pass
+    except UNREADABLE:
+        pass
+    except aiohttp.ClientError:
+        raise UpstreamProtocolError("the upstream broke off its reply") from None
+    return already, b""
+
+
+def _is_passing(trouble: Trouble) -> bool:
+    """Whether an error will pass: clients try again then, and must not hear of an older one."""
+    return trouble.overflow is None and (
+        trouble.status == _TOO_MANY or trouble.status >= _SERVER_ERROR
+    )

@@ -13,6 +13,9 @@ from proxy.upstream.ratios import reported_tokens
 TAIL_BYTES = 4096
 """How much of a reply's end is looked at for its usage report."""
 
+UNREADABLE = (zlib.error, zstandard.ZstdError)
+"""What comes up when data is not in the encoding that it is said to be in."""
+
 Report = Callable[[int | None], None]
 """Takes the prompt tokens that a reply reports, or None."""
 
@@ -69,7 +72,7 @@ class AnswerTap:
             record: takes the answer as soon as it is complete.
             report: takes the prompt tokens that the reply reports, and the answer.
         """
-        self._decode = _decoder(encoding)
+        self._decode = decoder(encoding)
         self._reader = AnswerReader(limit) if streamed else None
         self._limit = limit
         self._record = record
@@ -85,7 +88,7 @@ class AnswerTap:
             return
         try:
             plain = self._decode(chunk)
-        except (zlib.error, zstandard.ZstdError):
+        except UNREADABLE:
             self._decode = None
             self._parts.clear()
             return
@@ -118,16 +121,20 @@ class AnswerTap:
         self._record(answer)
 
 
-def decoded(body: bytes, encoding: str) -> bytes:
-    """Return a body, or its beginning, without its content encoding; nothing when unreadable."""
-    decode = _decoder(encoding)
+def decoded(body: bytes, encoding: str) -> bytes | None:
+    """Return a body, or its beginning, without its content encoding; None when unreadable."""
+    decode = decoder(encoding)
     try:
-        return decode(body) if decode is not None else b""
-    except (zlib.error, zstandard.ZstdError):
-        return b""
+        return decode(body) if decode is not None else None
+    except UNREADABLE:
+        return None
 
 
-def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
+def decoder(encoding: str) -> Callable[[bytes], bytes] | None:
+    """Return what undoes a content encoding, chunk by chunk; None for one that we cannot undo.
+
+    What it returns may raise one of `UNREADABLE`.
+    """
     encoding = encoding.lower()
     if encoding in {"", "identity"}:
         return bytes

@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from proxy.compaction.policy import CompactionPolicy
 from proxy.sessions.sealing import parse_keys
 from proxy.sessions.store_url import parse_store_url
+from proxy.upstream.overflow_rules import OverflowRules
 
 PREFIX = "FOLDGATE_"
 MIB = 1024 * 1024
@@ -111,8 +112,11 @@ class ServerSettings(Section):
         30.0, ge=0, description="How long running requests may finish after SIGTERM."
     )
     reply_headers: bool = Field(True, description="Send x-foldgate-* reply headers.")
-    request_headers: tuple[Literal["bypass", "compact"], ...] = Field(
-        ("bypass", "compact"), description="Which x-foldgate-* request headers clients may use."
+    request_headers: tuple[Literal["bypass", "compact", "context-window", "threshold"], ...] = (
+        Field(
+            ("bypass", "compact", "context-window", "threshold"),
+            description="Which x-foldgate-* request headers clients may use.",
+        )
     )
     shadow: bool = Field(
         False, description="Decide and report, but forward every request as it came."
@@ -140,6 +144,11 @@ class UpstreamSettings(Section):
     connect_seconds: Seconds = Field(10.0, description="Longest time to connect.")
     idle_seconds: Seconds = Field(600.0, description="Longest silence of the upstream.")
     probe_seconds: Seconds = Field(2.0, description="Longest wait for a window probe.")
+    overflow_rules: OverflowRules = Field(
+        (),
+        description="Wordings of an overflow that the built-in table lacks: pattern, kind, "
+        "statuses, input_only.",
+    )
 
 
 class CompactionSettings(Section):

@@ -65,6 +65,9 @@ def _members(members: Mapping[str, Json], defaults: Mapping[str, Json]) -> list[
 def _toml(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, dict):
+        members = (f"{key} = {_toml(member)}" for key, member in value.items())
+        return "{ " + ", ".join(members) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(_toml(member) for member in value) + "]"
     return codec.dumps(value).decode()

@@ -40,23 +40,40 @@ class Ratios:
 
     def __init__(self) -> None:
         """Begin with the plain estimate for every model."""
-        self._factors: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._factors: OrderedDict[tuple[str, str, bytes], float] = OrderedDict()
 
-    def factor(self, base: str, model: str) -> float:
-        """Return by how much the estimate is to be raised, at least 1."""
+    def factor(self, base: str, model: str, tenant: bytes = b"") -> float:
+        """Return by how much the estimate is to be raised, at least 1.
+
+        Args:
+            base: the upstream's base URL.
+            model: the model that is asked.
+            tenant: whose request it is; what errors told counts for one tenant only.
+        """
         if not self._factors:
             return 1.0
-        learned = self._factors.get((base, model), 1.0)
+        learned = self._factors.get((base, model, b""), 1.0)
+        if tenant:
+            learned = max(learned, self._factors.get((base, model, tenant), 1.0))
         return learned * MARGIN if learned > 1.0 else 1.0
 
     def learn(self, base: str, model: str, estimated: int, reported: int) -> None:
         """Take one report; an odd one moves little, an impossible one nothing."""
+        self._take((base, model, b""), estimated, reported, _WEIGHT)
+
+    def told(self, base: str, model: str, tenant: bytes, estimated: int, counted: int) -> None:
+        """Take the count of an overflow error: had it been believed, there would be no error."""
+        if counted > estimated:
+            self._take((base, model, tenant), estimated, counted, 1.0)
+
+    def _take(
+        self, key: tuple[str, str, bytes], estimated: int, reported: int, weight: float
+    ) -> None:
         if estimated < MIN_ESTIMATE or not 0 < reported <= MAX_FACTOR * estimated:
             return
-        key = (base, model)
         seen = max(1.0, reported / estimated)
         old = self._factors.get(key, 1.0)
-        self._factors[key] = old + _WEIGHT * (seen - old)
+        self._factors[key] = old + weight * (seen - old)
         self._factors.move_to_end(key)
         if len(self._factors) > MAX_MODELS:
             self._factors.popitem(last=False)

@@ -85,6 +85,10 @@ class Route(Record, frozen=True):
     """The field the client used for its output limit."""
     target: str = CHAT_TARGET
     """Path and query of the endpoint, as the client wrote them."""
+    tenant: bytes = b""
+    """Whose request it is, whatever its dialect: what errors teach binds that tenant alone."""
+    hint: int | None = None
+    """Context window that the request itself names, tokens."""
 
     @property
     def speaks_responses(self) -> bool:

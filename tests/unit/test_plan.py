@@ -20,9 +20,7 @@ from proxy.compaction.plan import (
     State,
     Substitute,
     plan,
-    quiet_size,
     refusal,
-    surely_quiet,
 )
 from proxy.compaction.policy import CompactionPolicy, Window
 from proxy.errors import InvariantBroken
@@ -136,35 +134,6 @@ def test_the_announced_size_is_the_size_that_leaves(
 def _whole(done: Run) -> Size:
     transcript = done.request.transcript
     return total(transcript.instructions) + total(transcript.items) + transcript.catalogue
-
-
-@given(_ANY, policies(), windows(), st.sampled_from([1.0, 1.3]))
-def test_the_short_way_for_quiet_requests_says_what_the_plan_says(
-    messages: list[JsonObject], policy: CompactionPolicy, window: Window, factor: float
-) -> None:
-    request = to_request(messages)
-    decision = plan(replace(ask(request, policy, window), factor=factor), State())
-    tokens = quiet_size(request.transcript, policy, window, factor)
-    quiet = isinstance(decision, Forward) and not decision.outlook.reason
-    assert (tokens is not None) == quiet
-    if tokens is not None:
-        assert tokens == decision.outlook.before.tokens
-
-
-@given(_ANY, policies(), windows(), st.sampled_from([1.0, 1.3]), st.integers(0, 500))
-def test_what_is_surely_quiet_is_quiet(
-    messages: list[JsonObject],
-    policy: CompactionPolicy,
-    window: Window,
-    factor: float,
-    more: int,
-) -> None:
-    transcript = to_request(messages).transcript
-    full = total(transcript.instructions) + total(transcript.items) + transcript.catalogue
-    sure = surely_quiet(policy, window, full.tokens + more, full.chars + more, factor)
-    event(f"sure: {sure}")
-    if sure:
-        assert quiet_size(transcript, policy, window, factor) is not None
 
 
 @given(_ANY, policies(), windows(), st.booleans())
