@@ -28,6 +28,9 @@ MIN_SHARE = 0.5
 """An error that may mean something else is not taken for an overflow below this share of a window
 that is known."""
 
+EXCESS_SHARE = 0.9
+"""How much of an estimate is believed when only the excess over a limit was told."""
+
 MAX_GUESSES = 2
 _DOUBTFUL = (b"bytes", b"request_too_large")
 """Servers have limits on bytes, too, and say them in much the same words."""
@@ -100,8 +103,10 @@ class Cures:
             following = None
             if overflow.kind == "total":
                 following = self._lowered(exchange, sent, overflow, tries)
-            if following is None and (overflow.kind == "input" or overflow.limit is not None):
+            if following is None:
                 following = await self._smaller(exchange, sent, trouble, overflow, tries)
+            if following is None and overflow.kind == "total":
+                following = self._lowered(exchange, sent, overflow, tries, last=True)
             return following
         if sent.rewritten and trouble.status == _BAD_REQUEST and not tries.original:
             tries.original = True
@@ -163,20 +168,24 @@ class Cures:
         base, model, tenant = route.base.url, route.model, route.tenant
         told = _told(overflow, before.after)
         if told is not None:
+            # What is worked out of an excess is as wrong as the estimate.
             self._learned.learn(
-                base, model, tenant, told, exact=True, input_only=overflow.input_only
+                base,
+                model,
+                tenant,
+                told,
+                exact=overflow.limit is not None,
+                input_only=overflow.input_only,
             )
             self._windows.refresh(route)
-        elif _is_doubtful(trouble):
-            window = self.window(exchange)
-            if before.after < (MIN_TOKENS if window is None else MIN_SHARE * window):
-                return None
-        elif not await self._explained(exchange):
-            if len(tries.guesses) == MAX_GUESSES:
-                return None
-            tries.guesses.append(self._learned.guess(base, model, tenant, before.after))
-        if overflow.prompt is not None and before.measured and not overflow.at_least:
-            self._ratios.told(base, model, tenant, before.measured, overflow.prompt)
+        elif not await self._may_guess(exchange, trouble, tries):
+            return None
+        counted = overflow.prompt or 0
+        if overflow.kind == "input":
+            # It was more than the limit, whatever it was.
+            counted = max(counted, overflow.limit or 0)
+        if before.measured and counted:
+            self._ratios.told(base, model, tenant, before.measured, counted)
         exchange.outcome = outcome = await exchange.decide(True)
         body = outcome.body
         if not outcome.rewritten or outcome.refusal or body == sent.body:
@@ -186,6 +195,23 @@ class Cures:
             body = with_output_limit(body, exchange.dialect.output_fields, tries.limit) or body
         return Sent(body, changed=True, rewritten=True)
 
+    async def _may_guess(self, exchange: Exchange, trouble: Trouble, tries: Tries) -> bool:
+        """Find a limit that no error told; tell whether to go on."""
+        window, tokens = self.window(exchange), exchange.outcome.after
+        if _is_doubtful(trouble) and not tries.guesses:
+            if tokens < (MIN_TOKENS if window is None else MIN_SHARE * window):
+                return False
+            if window is not None:
+                # Not to be doubted for that; only this conversation is made smaller.
+                return True
+        elif await self._explained(exchange):
+            return True
+        if len(tries.guesses) == MAX_GUESSES:
+            return False
+        route = exchange.route
+        tries.guesses.append(self._learned.guess(route.base.url, route.model, route.tenant, tokens))
+        return True
+
     async def _explained(self, exchange: Exchange) -> bool:
         """Ask the server again; tell whether it says a window that the request is too long for."""
         known = self.window(exchange)
@@ -193,15 +219,26 @@ class Cures:
         return now is not None and now != known and exchange.outcome.after >= now
 
     def _lowered(
-        self, exchange: Exchange, sent: Sent, overflow: Overflow, tries: Tries
+        self,
+        exchange: Exchange,
+        sent: Sent,
+        overflow: Overflow,
+        tries: Tries,
+        *,
+        last: bool = False,
     ) -> Sent | None:
-        """Return the request with a lower output limit; None when that leaves too little."""
+        """Return the request with a lower output limit; None when that leaves too little.
+
+        With `last` nothing else is left to try, and little is better than nothing.
+        """
         names = exchange.dialect.output_fields
         asked = output_limit(sent.body, names)
         if asked is None:
             return None
         limit, least = overflow.limit, MIN_OUTPUT
         if limit is None:
+            if asked <= exchange.outcome.after and tries.lowered and not last:
+                return None
             tries.lowered += 1
             room = asked // _LOWER
         else:
@@ -209,8 +246,10 @@ class Cures:
             if overflow.prompt is None or overflow.at_least:
                 prompt = max(prompt, exchange.outcome.after)
             room = limit - prompt - max(MARGIN_TOKENS, int(MARGIN_SHARE * limit))
+            if tries.limit is not None and (overflow.prompt is None or overflow.at_least):
+                room = min(room, asked // _LOWER)
             # Rather than answers that end in the middle: a shorter conversation.
-            least = max(least, reserve(limit, asked))
+            least = least if last else max(least, reserve(limit, asked))
         if room < least:
             return None
         body = with_output_limit(sent.body, names, room)
@@ -246,6 +285,6 @@ def _is_doubtful(trouble: Trouble) -> bool:
 def _told(overflow: Overflow, estimate: int) -> int | None:
     if overflow.limit is not None:
         return overflow.limit
-    if overflow.excess is not None and estimate > overflow.excess:
-        return estimate - overflow.excess
+    if overflow.excess is not None and EXCESS_SHARE * estimate > overflow.excess:
+        return int(EXCESS_SHARE * estimate) - overflow.excess
     return None

@@ -35,9 +35,10 @@ MAX_PRELUDE_BYTES = 4 * 1024 * 1024
 """The events with which a stream begins repeat instructions and tools."""
 
 _FIRST_ERROR = 400
-_TOO_MANY = 429
 _SERVER_ERROR = 500
-_NEVER = frozenset({401, 403, 407})
+_NEVER = frozenset({401, 402, 403, 407, 408, 425, 429, 529})
+"""Statuses that are about something else, whatever the text: relayed unread."""
+
 _MARK_BYTES = 256
 _PRELUDE = (b'"response.created"', b'"response.in_progress"', b'"response.queued"')
 
@@ -108,7 +109,7 @@ class Sender:
                     raise
                 break
             if trouble is None or (first is not None and _is_passing(trouble)):
-                if first is not None and trouble is None:
+                if first is not None and reply.status < _FIRST_ERROR:
                     self._cures.helped(exchange, tries)
                 continuation = None if sent.changed else outcome.continuation
                 return await _relay(
@@ -265,6 +266,4 @@ async def _first_event(
 
 def _is_passing(trouble: Trouble) -> bool:
     """Whether an error will pass: clients try again then, and must not hear of an older one."""
-    return trouble.overflow is None and (
-        trouble.status == _TOO_MANY or trouble.status >= _SERVER_ERROR
-    )
+    return trouble.overflow is None and trouble.status >= _SERVER_ERROR

@@ -289,6 +289,94 @@ async def test_compaction_that_is_off_stays_off_afterwards(
         assert later.arrived == later.sent
 
 
+async def test_instructions_that_leave_little_room(
+    silent: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
+) -> None:
+    """There is nothing to compact, so little output is better than none."""
+    silent.window = None
+    window, field = 16_384, api.limits[-1]
+
+    def answer(_: object) -> Reply:
+        request = silent.main[-1]
+        tokens, asked = silent.prompt_tokens(request), request.json[field]
+        assert isinstance(asked, int)
+        if tokens + asked <= window:
+            return Reply(text="done")
+        text = (
+            f"This model's maximum context length is {window} tokens. However, you requested "
+            f"{tokens + asked} tokens ({tokens} in the messages, {asked} in the completion)."
+        )
+        return Reply(status=400, raw_body=openai_error(text))
+
+    silent.reply = answer
+    async with Running(silent.base_url, tmp_path) as proxy:
+        agent = Agent(client, proxy.url, silent, None, api=api, **{field: 6000})
+        exchange = await agent.say([b.system("Mind the gap. " * 3600), b.user("Where?")])
+        assert exchange.status == 200, exchange.reply
+        limits = [request.json[field] for request in silent.main]
+        assert limits[0] == 6000
+        assert isinstance(limits[-1], int)
+        assert 3000 < limits[-1] < 4000
+
+
+@pytest.mark.parametrize("calls", [16, 32, 60])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input length and `max_tokens` exceed context limit",
+        "you requested {asked} output tokens and your prompt contains at least {least} input "
+        "tokens, for a total of at least {total} tokens. This model's maximum context length is "
+        "{window} tokens.",
+    ],
+    ids=["no numbers", "at least"],
+)
+async def test_too_much_together_and_no_word_of_the_prompt(
+    silent: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+    tmp_path: Path,
+    api: Api,
+    text: str,
+    calls: int,
+) -> None:
+    silent.window = None
+    window, field = 16_384, api.limits[-1]
+
+    def answer(_: object) -> Reply:
+        request = silent.main[-1]
+        # A tokenizer that finds half as many again.
+        tokens, asked = silent.prompt_tokens(request) * 3 // 2, request.json[field]
+        assert isinstance(asked, int)
+        if tokens + asked <= window:
+            return Reply(text="done")
+        least = window - asked + 1
+        told = text.format(asked=asked, least=least, total=window + 1, window=window)
+        return Reply(status=400, raw_body=openai_error(told, None))
+
+    silent.reply = answer
+    async with Running(silent.base_url, tmp_path) as proxy:
+        agent = Agent(client, proxy.url, silent, None, api=api, **{field: 6000})
+        for more in (0, 2, 4):
+            exchange = await agent.say(session(api, calls + more))
+            assert exchange.status == 200, exchange.reply
+
+
+@pytest.mark.parametrize("status", [400, 413])
+async def test_an_empty_error_at_an_unknown_window(
+    silent: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+    tmp_path: Path,
+    api: Api,
+    status: int,
+) -> None:
+    """As Cerebras answers."""
+    silent.overflow_as = lambda n, limit: (status, b"")
+    async with Running(silent.base_url, tmp_path) as proxy:
+        agent = Agent(client, proxy.url, silent, api=api)
+        for step in growing(api):
+            assert (await agent.say(step)).status == 200
+        assert proxy.events.of_type(COMPACTED)
+
+
 async def test_an_output_cap_without_numbers_touches_no_conversation(
     silent: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
