@@ -215,6 +215,9 @@ class Cures:
     async def _explained(self, exchange: Exchange) -> bool:
         """Ask the server again; tell whether it says a window that the request is too long for."""
         known = self.window(exchange)
+        if known is None:
+            # It was asked for this request already.
+            return False
         now = (await self._windows.refreshed(exchange.route)).tokens
         return now is not None and now != known and exchange.outcome.after >= now
 
