@@ -76,8 +76,10 @@ async def test_without_the_proxy_the_same_task_fails(tmp_path: Path) -> None:
 
 
 async def test_an_overflow_that_reaches_the_client(tmp_path: Path) -> None:
+    """Nobody stands in between: the proxy would cure it."""
     refusal = Reply(status=400, text="maximum context length is 8 tokens")
-    seen = await trial.run(PYTHON, tmp_path, Conditions(agent=interrupting(3, refusal)))
+    conditions = Conditions(agent=interrupting(3, refusal), window=200_000, direct=True)
+    seen = await trial.run(PYTHON, tmp_path, conditions)
     assert about(seen, "exit code 1")
     assert about(seen, "error replies reached the client: [400]")
     assert seen.overflows == 1
