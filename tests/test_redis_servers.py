@@ -25,7 +25,10 @@ from tests.redis_servers import (
     version,
 )
 
-pytestmark = pytest.mark.skipif(default_binary() is None, reason=NO_SERVER)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(default_binary() is None, reason=NO_SERVER),
+]
 
 SCRIPT = "redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"
 

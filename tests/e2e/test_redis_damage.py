@@ -59,6 +59,7 @@ LOST: dict[str, tuple[Mode, bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LOST])
 @pytest.mark.parametrize("script", [*SCRIPTS])
 async def test_a_connection_that_breaks_in_the_middle_of_a_commit(

@@ -393,6 +393,7 @@ async def trouble(rig: Rig, request: pytest.FixtureRequest) -> Trouble:
     return TROUBLES[str(request.param)]
 
 
+@pytest.mark.slow
 async def test_sessions_live_through_it(
     rig: Rig, trouble: Trouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
