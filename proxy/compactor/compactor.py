@@ -1,12 +1,10 @@
 """From an inbound request to the body that goes upstream.
 
 Find what is known of its prefix, plan, compact when a compaction is due, plan again with the
-result. Whatever goes wrong in here, the request goes on: this is the one fail-open point, and
-each use of it is counted, logged and shown in a reply header.
+result. Whatever goes wrong in here, the request goes on.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -26,6 +24,7 @@ from proxy.compaction.policy import Window
 from proxy.compaction.quiet import quiet_size, surely_quiet
 from proxy.compactor.chains import Chains
 from proxy.compactor.entries import Found
+from proxy.compactor.failing_open import FailingOpen
 from proxy.compactor.flights import Flights
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import SessionMemory
@@ -38,14 +37,12 @@ from proxy.compactor.turns import Turns
 from proxy.dialects.answers import Answer
 from proxy.dialects.bodies import ParsedRequest
 from proxy.dialects.memo import Match
-from proxy.errors import InvariantBroken, LeaseLost
+from proxy.errors import LeaseLost
 from proxy.sessions.state import Archived, Change, ClipSet
 from proxy.telemetry import (
-    COMPACTION_FAILED,
     COMPACTION_SKIPPED,
     CONTEXT_REDUCED,
     EventSink,
-    log,
 )
 from proxy.upstream.routes import Route
 
@@ -82,11 +79,12 @@ class Compactor:
             memory, CompactionRuns(memory, folder, windows, self._reporter, environment)
         )
         self._flights: Flights[Landed] = Flights()
+        self._failing_open = FailingOpen(self._reporter)
 
     async def handle(self, inbound: Inbound) -> Outcome:
         """Return what to do with a request. Never raises except when cancelled."""
         route: Route | None = None
-        with self._failing_open():
+        with self._failing_open:
             known = inbound.dialect.recall(inbound.body, inbound.origin)
             if known is not None:
                 outcome = self._at_a_glance(inbound, known)
@@ -106,23 +104,10 @@ class Compactor:
 
     def record(self, inbound: Inbound, outcome: Outcome, answer: Answer) -> None:
         """Record a response that was relayed. Never raises."""
-        with self._failing_open():
+        with self._failing_open:
             self._chains.record(
                 inbound.dialect, inbound.body, inbound.origin, outcome.expansion, answer
             )
-
-    @contextmanager
-    def _failing_open(self) -> Iterator[None]:
-        """Let nothing that goes wrong stop a request: the one fail-open point."""
-        try:
-            yield
-        except InvariantBroken as error:
-            self._reporter.report(COMPACTION_FAILED, "", reason="invariant", detail=str(error))
-        except Exception as error:  # noqa: BLE001  -- the one fail-open point
-            # Only the type: an exception's text may quote what it failed on.
-            name = type(error).__name__
-            log().error("compactor_failed", error=name)
-            self._reporter.report(COMPACTION_FAILED, "", reason="internal", detail=name)
 
     async def _routed(self, inbound: Inbound, parsed: ParsedRequest, handling: Handling) -> Outcome:
         route, expansion = handling.route, None

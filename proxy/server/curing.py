@@ -145,7 +145,7 @@ class Cures:
         known = exchange.outcome.expansion is not None
         if not known and not self._continuations.refuses(route.base.url, route.model):
             # It may have been recorded by another process meanwhile, which is now worth a wait.
-            exchange.outcome = await exchange.decide(False)
+            exchange.outcome = await exchange.decide(overflowed=False)
         outcome = exchange.outcome
         if outcome.expansion is None or outcome.refusal:
             return None
@@ -186,7 +186,7 @@ class Cures:
             counted = max(counted, overflow.limit or 0)
         if before.measured and counted:
             self._ratios.told(base, model, tenant, before.measured, counted)
-        exchange.outcome = outcome = await exchange.decide(True)
+        exchange.outcome = outcome = await exchange.decide(overflowed=True)
         body = outcome.body
         if not outcome.rewritten or outcome.refusal or body == sent.body:
             exchange.outcome = before

@@ -1,11 +1,13 @@
 """One request on its way: what was decided, what was sent, and what came back."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec.structs import replace
 
-from proxy.compactor.requests import Outcome
+from proxy.compactor.compactor import Compactor
+from proxy.compactor.requests import Inbound, Outcome
 from proxy.dialects.answers import Answer
 from proxy.dialects.bodies import Dialect
 from proxy.server.relay import EarlyStream
@@ -18,20 +20,21 @@ class Exchange:
     """A request and what was decided about it."""
 
     request: web.Request
-    dialect: Dialect
+    inbound: Inbound
     outcome: Outcome
     early: EarlyStream
     headers: Callable[[Outcome], Mapping[str, str]]
     """Tells what was done in headers of the reply."""
-    decide: Callable[[bool], Awaitable[Outcome]]
-    """Decides again: takes its time to find what the request draws on, or (True) makes it smaller
-    whatever the rules say."""
-    record: Callable[[Answer, Outcome], None]
-    """Records the response to what was decided."""
+    compactor: Compactor
     rules: Sequence[OverflowRule] = ()
     """The operator's own wordings of an overflow."""
     curable: bool = True
     """Whether anything may be done about an error; else it is the client's as it came."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The API that the request speaks."""
+        return self.inbound.dialect
 
     @property
     def route(self) -> Route:
@@ -40,6 +43,19 @@ class Exchange:
         if route is None:
             raise RuntimeError("only a handled request has a route")
         return route
+
+    async def decide(self, *, overflowed: bool) -> Outcome:
+        """Decide again: with time to find what the request draws on, or to make it smaller.
+
+        Args:
+            overflowed: it is to be made smaller, whatever the rules say.
+        """
+        again = replace(self.inbound, insist=True, overflowed=overflowed)
+        return await self.compactor.handle(again)
+
+    def record(self, answer: Answer, outcome: Outcome) -> None:
+        """Record the response to what was decided."""
+        self.compactor.record(self.inbound, outcome, answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
-from msgspec import structs
 from multidict import CIMultiDict
 
 from proxy.compactor.ports import Rules
@@ -77,26 +76,31 @@ class Gate:
             tenant: whose request it is.
             hints: what the request itself says.
         """
-        route, prepared = self._route(model, headers, output_field, target)
-        route = structs.replace(route, tenant=tenant, hint=hints.window)
+        route, prepared = self._route(model, headers, output_field, target, tenant, hints.window)
         rules = prepared.rules if prepared else self._default_rules
         if hints.threshold is not None:
             rules = replace(rules, policy=replace(rules.policy, threshold=hints.threshold))
         summarizer = self.settings.compaction.summarizer
         if summarizer is None or summarizer == model:
             return Handling(route, route, rules)
-        summary_route, _ = self._route(summarizer, headers, "max_tokens", CHAT_TARGET)
-        return Handling(route, structs.replace(summary_route, tenant=tenant), rules)
+        summary_route, _ = self._route(summarizer, headers, "max_tokens", CHAT_TARGET, tenant, None)
+        return Handling(route, summary_route, rules)
 
     def _route(
-        self, model: str, headers: CIMultiDict[str], output_field: str, target: str
+        self,
+        model: str,
+        headers: CIMultiDict[str],
+        output_field: str,
+        target: str,
+        tenant: bytes,
+        hint: int | None,
     ) -> "tuple[Route, _Prepared | None]":
         prepared = self._profile_of(model)
         window = self.settings.upstream.context_window
         if prepared is None:
-            return Route(
-                self.base, model, self.default_headers(headers), window, output_field, target
-            ), None
+            sent = self.default_headers(headers)
+            route = Route(self.base, model, sent, window, output_field, target, tenant, hint)
+            return route, None
         if prepared.base is not None:
             # The default upstream's window says nothing about another server.
             window = None
@@ -107,7 +111,7 @@ class Gate:
             # A credential never goes to another upstream than its own.
             sent = with_credential(headers.copy(), prepared.key or "")
         base = prepared.base or self.base
-        return Route(base, model, sent, window, output_field, target), prepared
+        return Route(base, model, sent, window, output_field, target, tenant, hint), prepared
 
 
 def _read_prompt(path: Path) -> str:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
-from msgspec.structs import replace
 from multidict import CIMultiDict
 
 from proxy.compactor.chains import Chains
@@ -179,14 +178,11 @@ class Gateway:
             self.totals.tokens_kept_out += max(outcome.before - outcome.after, 0)
         exchange = Exchange(
             request,
-            dialect,
+            inbound,
             outcome,
             early,
             self._reply_headers,
-            lambda overflowed: self._compactor.handle(
-                replace(inbound, insist=True, overflowed=overflowed)
-            ),
-            lambda answer, decided: self._compactor.record(inbound, decided, answer),
+            self._compactor,
             rules=gate.settings.upstream.overflow_rules,
             curable=not (bypassed or settings.shadow),
         )
@@ -206,14 +202,14 @@ class Gateway:
         gate = self.gate
         settings = gate.settings.server
         asked = request.headers.get("x-foldgate-compact", "").lower()
-        # Of no dialect: a window is that of a model, however it is asked.
-        tenant = self._tenancy.origin(request.headers, request.remote, "")
+        origin, tenant = self._tenancy.origins(request.headers, request.remote, dialect.name)
+        target = _chat_target(request)
         return Inbound(
             dialect,
             body,
-            self._origin(request, dialect),
+            origin,
             lambda model, output_field: gate.handling(
-                model, headers, output_field, _chat_target(request), tenant, hints
+                model, headers, output_field, target, tenant, hints
             ),
             force="compact" in settings.request_headers and asked == "force",
             shadow=settings.shadow,
@@ -225,10 +221,9 @@ class Gateway:
         """Let go of a response that the client deleted, whether or not the upstream had it."""
         parent, _, name = request.path.rstrip("/").rpartition("/")
         if parent.endswith(_RESPONSES_PATH):
-            self._chains.forget(self._origin(request, self._responses_dialect), name)
-
-    def _origin(self, request: web.Request, dialect: Dialect) -> bytes:
-        return self._tenancy.origin(request.headers, request.remote, dialect.name)
+            kind = self._responses_dialect.name
+            origin, _ = self._tenancy.origins(request.headers, request.remote, kind)
+            self._chains.forget(origin, name)
 
     async def _refuse(
         self, request: web.Request, outcome: Outcome, early: EarlyStream

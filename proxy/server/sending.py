@@ -81,54 +81,69 @@ class Sender:
         Raises:
             UpstreamError: when there is no reply, and nothing was sent to the client yet.
         """
-        early = exchange.early
+        outcome = exchange.outcome
+        changed = outcome.rewritten
+        body = outcome.body if changed else raw
         try:
-            async with AsyncExitStack() as replies:
-                return await self._send(exchange, raw, replies)
+            async with self._open(exchange, body, changed=changed) as reply:
+                trouble, already = None, b""
+                if reply.status >= _FIRST_ERROR or outcome.after >= MIN_TOKENS:
+                    trouble, already = await self._look(exchange, reply)
+                if trouble is None:
+                    continuation = None if changed else outcome.continuation
+                    tap = self._tap(exchange, reply, continuation)
+                    return await _relay(exchange, reply, tap, already)
+                sent = Sent(body, changed, rewritten=changed and not outcome.is_expanded)
+                async with AsyncExitStack() as replies:
+                    refused = _Refused(reply, already)
+                    return await self._cured(exchange, raw, sent, refused, trouble, replies)
         except UpstreamError as error:
+            early = exchange.early
             if early.response is None:
                 raise
             return await early.fail(error_responses.envelope(str(error), error.type, error.code))
 
-    async def _send(
-        self, exchange: Exchange, raw: bytes, replies: AsyncExitStack
+    async def _cured(
+        self,
+        exchange: Exchange,
+        raw: bytes,
+        sent: Sent,
+        first: _Refused,
+        trouble: Trouble,
+        replies: AsyncExitStack,
     ) -> web.StreamResponse:
-        outcome = exchange.outcome
-        sent = Sent(raw, changed=False)
-        if outcome.rewritten:
-            sent = Sent(outcome.body, changed=True, rewritten=not outcome.is_expanded)
-        first: _Refused | None = None
+        """Try what may help after a refusal, and relay the best reply."""
         tries = Tries()
-        for _ in range(MAX_CALLS):
+        for calls in range(1, MAX_CALLS + 1):
+            # The last refusal is not cured any more, but still learned from.
+            following = await self._cures.cure(exchange, raw, sent, trouble, tries)
+            if following is None or calls == MAX_CALLS:
+                break
+            sent = following
+            call = self._open(exchange, sent.body, changed=sent.changed)
             try:
-                reply = await replies.enter_async_context(self._open(exchange, sent))
-                trouble, already = await self._look(exchange, reply, again=first is not None)
+                reply = await replies.enter_async_context(call)
+                found, already = await self._look(exchange, reply, again=True)
             except UpstreamError:
-                if first is None or tries.overflowed:
+                if tries.overflowed:
                     # An overflow is final for clients; that the upstream is gone is not.
                     raise
                 break
-            if trouble is None or (first is not None and _is_passing(trouble)):
-                if first is not None and reply.status < _FIRST_ERROR:
+            if found is None or _is_passing(found):
+                if reply.status < _FIRST_ERROR:
                     self._cures.helped(exchange, tries)
-                continuation = None if sent.changed else outcome.continuation
-                return await _relay(
-                    exchange, reply, self._tap(exchange, reply, continuation), already
-                )
-            if first is None or tries.original:
+                continuation = None if sent.changed else exchange.outcome.continuation
+                tap = self._tap(exchange, reply, continuation)
+                return await _relay(exchange, reply, tap, already)
+            trouble = found
+            if tries.original:
                 # What is said of the client's own body is for the client.
                 first = _Refused(reply, already)
-            following = await self._cures.cure(exchange, raw, sent, trouble, tries)
-            if following is None:
-                break
-            sent = following
         self._cures.failed(tries)
-        if first is None:
-            raise RuntimeError("there is no reply without a call")
         return await _relay(exchange, first.reply, None, first.already)
 
     async def _look(
-        self, exchange: Exchange, reply: aiohttp.ClientResponse, *, again: bool
+        self, exchange: Exchange, reply: aiohttp.ClientResponse, *, again: bool = False
     ) -> tuple[Trouble | None, bytes]:
         """Return what is wrong with a reply that something may be done about, and what was read.
 
@@ -154,9 +169,9 @@ class Sender:
         failed = classify_event(event, exchange.rules)
         return None if failed is None else Trouble(reply.status, event, failed), already
 
-    def _open(self, exchange: Exchange, sent: Sent) -> UpstreamExchange:
+    def _open(self, exchange: Exchange, body: bytes, *, changed: bool) -> UpstreamExchange:
         route = exchange.route
-        headers = of_changed_body(route.headers) if sent.changed else route.headers
+        headers = of_changed_body(route.headers) if changed else route.headers
         if exchange.early.response is not None:
             # The head went out without a content encoding, so the reply must have none.
             headers = headers.copy()
@@ -165,7 +180,7 @@ class Sender:
             exchange.outcome.recorded and self._chains.limit_bytes
         ):
             headers = readable(headers)
-        return self._client.send("POST", route.base.resolve(route.target), headers, sent.body)
+        return self._client.send("POST", route.base.resolve(route.target), headers, body)
 
     def _tap(
         self,

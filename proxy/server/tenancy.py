@@ -29,24 +29,27 @@ class Tenancy:
         self._key = key
         self._header = header
         self._trusted = trusted
-        self._origin_of = lru_cache(maxsize=4096)(self._origin)
+        self._origins_of = lru_cache(maxsize=4096)(self._origins)
 
-    def origin(self, headers: MultiMapping[str], remote: str | None, dialect: str) -> bytes:
-        """Return the first digest of the caller's conversations.
+    def origins(
+        self, headers: MultiMapping[str], remote: str | None, dialect: str
+    ) -> tuple[bytes, bytes]:
+        """Return the first digest of the caller's conversations, and the caller's own.
 
-        A tenant header from an address that is not trusted is not believed; such a caller is
-        told apart by its credential.
+        The second is of no dialect: what is learned of a model holds however it is asked. A
+        tenant header from an address that is not trusted is not believed; such a caller is told
+        apart by its credential.
         """
         if self._source == "fixed":
-            return self._origin_of("fixed", dialect)
+            return self._origins_of("fixed", dialect)
         if self._source == "header" and self._believes(remote):
             named = headers.get(self._header)
             if named:
-                return self._origin_of(f"header:{named}", dialect)
+                return self._origins_of(f"header:{named}", dialect)
         credential = credential_of(headers)
         if credential:
-            return self._origin_of(f"credential:{credential}", dialect)
-        return self._origin_of("anonymous", dialect)
+            return self._origins_of(f"credential:{credential}", dialect)
+        return self._origins_of("anonymous", dialect)
 
     def _believes(self, remote: str | None) -> bool:
         try:
@@ -55,9 +58,9 @@ class Tenancy:
             return False
         return any(address in network for network in self._trusted)
 
-    def _origin(self, name: str, dialect: str) -> bytes:
+    def _origins(self, name: str, dialect: str) -> tuple[bytes, bytes]:
         tenant = hmac.new(self._key, name.encode("utf-8", "replace"), "sha256").hexdigest()
-        return fingerprint.origin(tenant, dialect)
+        return fingerprint.origin(tenant, dialect), fingerprint.origin(tenant, "")
 
 
 def source_of(source: str, host: str) -> str:

@@ -5,6 +5,7 @@ do our own request headers. Everything else passes.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from multidict import CIMultiDict, MultiMapping
 
@@ -52,29 +53,35 @@ _NOT_FOR_SUMMARY = (
 
 def request_headers(inbound: MultiMapping[str]) -> CIMultiDict[str]:
     """Return the headers of an outbound request, `Content-Length` included."""
-    dropped = _dropped(inbound)
-    return CIMultiDict(
-        (name, value)
-        for name, value in inbound.items()
-        if (low := name.lower()) not in dropped
-        and low not in _REQUEST_ONLY
-        and not low.startswith(OWN_PREFIX)
-    )
+    headers = CIMultiDict(pair for pair in inbound.items() if _passes_on(pair[0]))
+    _drop_named(headers, inbound)
+    return headers
 
 
 def reply_headers(upstream: MultiMapping[str]) -> CIMultiDict[str]:
     """Return the headers of a relayed reply."""
-    dropped = _dropped(upstream)
-    return CIMultiDict(
-        (name, value) for name, value in upstream.items() if name.lower() not in dropped
-    )
+    headers = CIMultiDict(pair for pair in upstream.items() if _passes_back(pair[0]))
+    _drop_named(headers, upstream)
+    return headers
 
 
-def _dropped(headers: MultiMapping[str]) -> frozenset[str] | set[str]:
-    named = headers.getall("Connection", None)
-    if not named:
-        return HOP_BY_HOP
-    return HOP_BY_HOP | {token.strip().lower() for token in ",".join(named).split(",")}
+# Header names are few, so what becomes of each is worked out once.
+@lru_cache(maxsize=1024)
+def _passes_on(name: str) -> bool:
+    low = name.lower()
+    return not (low in HOP_BY_HOP or low in _REQUEST_ONLY or low.startswith(OWN_PREFIX))
+
+
+@lru_cache(maxsize=1024)
+def _passes_back(name: str) -> bool:
+    return name.lower() not in HOP_BY_HOP
+
+
+def _drop_named(headers: CIMultiDict[str], received: MultiMapping[str]) -> None:
+    """Drop what the `Connection` header names."""
+    for value in received.getall("Connection", ()):
+        for token in value.split(","):
+            headers.popall(token.strip(), None)
 
 
 def credential_of(headers: MultiMapping[str]) -> str:

@@ -12,7 +12,7 @@ NETWORK = (ip_network("10.0.0.0/8"),)
 
 
 def origin(tenancy: Tenancy, headers: dict[str, str], remote: str | None = "10.1.2.3") -> bytes:
-    return tenancy.origin(CIMultiDict(headers), remote, "chat")
+    return tenancy.origins(CIMultiDict(headers), remote, "chat")[0]
 
 
 def test_each_credential_is_a_tenant() -> None:
