@@ -94,6 +94,8 @@ class Compactor:
             if parsed is None:
                 return Outcome(inbound.body)
             handling = inbound.resolve(parsed.model, parsed.output_field)
+            if inbound.target is not None:
+                handling = handling.aiming_at(inbound.target)
             route = handling.route
             outcome = await self._routed(inbound, parsed, handling)
             auto = handling.rules.policy.auto

@@ -1,7 +1,10 @@
 """What goes into the compactor and what comes out of it."""
 
+import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
+
+from msgspec import structs
 
 from proxy.compactor.chains import Expansion
 from proxy.compactor.ports import Rules
@@ -28,6 +31,12 @@ class Handling(Record, frozen=True):
     summary_route: Route
     rules: Rules
 
+    def aiming_at(self, target: float) -> "Handling":
+        """Return the same with another target: never a lower one than the rules'."""
+        policy = self.rules.policy
+        policy = dataclasses.replace(policy, target=max(target, policy.target))
+        return structs.replace(self, rules=dataclasses.replace(self.rules, policy=policy))
+
 
 class Inbound(Record, frozen=True):
     """A request as it came, with everything needed to handle it."""
@@ -48,6 +57,8 @@ class Inbound(Record, frozen=True):
     """The upstream refused what the request leaves to it: worth the time to look again."""
     overflowed: bool = False
     """The upstream refused it as too long: to be made smaller whatever the rules say."""
+    target: float | None = None
+    """Share of the trigger that it is made smaller to, when that is not the policy's."""
 
 
 class PreparedRequest(Record, frozen=True):

@@ -32,6 +32,9 @@ EXCESS_SHARE = 0.9
 """How much of an estimate is believed when only the excess over a limit was told."""
 
 MAX_GUESSES = 2
+PROBE_TARGET = 0.7
+"""To which share of the trigger a request is made smaller for the first guess."""
+
 _DOUBTFUL = (b"bytes", b"request_too_large")
 """Servers have limits on bytes, too, and say them in much the same words."""
 
@@ -50,6 +53,10 @@ class Tries:
     original: bool = False
     guesses: list[Undo] = field(default_factory=list)
     """How to take back what was guessed, if it did not help."""
+    refused: int = 0
+    """Estimated tokens of the smallest prompt that was refused."""
+    unsure: bool = False
+    """Whether a limit was worked out of an excess that was most of the request."""
     lowered: int = 0
     limit: int | None = None
     """What the output limit was lowered to, for the rest of the tries."""
@@ -125,9 +132,12 @@ class Cures:
 
     def helped(self, exchange: Exchange, tries: Tries) -> None:
         """Note that the last thing that was tried worked."""
+        route = exchange.route
         if tries.written_out is not None:
-            route = exchange.route
             self._continuations.helped(route.base.url, route.model, tries.written_out)
+        if tries.guesses or tries.unsure:
+            accepted, base, model = exchange.outcome.after, route.base.url, route.model
+            self._learned.settle(base, model, route.tenant, accepted, tries.refused)
 
     def _refusal(self, exchange: Exchange, trouble: Trouble) -> Refusal | None:
         continuation, expansion = exchange.outcome.continuation, exchange.outcome.expansion
@@ -166,6 +176,7 @@ class Cures:
             # Nobody has measured it, so nobody can tell what would fit.
             return None
         base, model, tenant = route.base.url, route.model, route.tenant
+        tries.refused = min(tries.refused or before.after, before.after)
         told = _told(overflow, before.after)
         if told is not None:
             # What is worked out of an excess is as wrong as the estimate.
@@ -177,6 +188,7 @@ class Cures:
                 exact=overflow.limit is not None,
                 input_only=overflow.input_only,
             )
+            tries.unsure = overflow.limit is None and EXCESS_SHARE * before.after > 2 * told
             self._windows.refresh(route)
         elif not await self._may_guess(exchange, trouble, tries):
             return None
@@ -186,7 +198,10 @@ class Cures:
             counted = max(counted, overflow.limit or 0)
         if before.measured and counted:
             self._ratios.told(base, model, tenant, before.measured, counted)
-        exchange.outcome = outcome = await exchange.decide(overflowed=True)
+        # What is accepted after a guess says where the limit is at least: the more the better.
+        probing = told is None and len(tries.guesses) == 1
+        target = PROBE_TARGET if probing else None
+        exchange.outcome = outcome = await exchange.decide(overflowed=True, target=target)
         body = outcome.body
         if not outcome.rewritten or outcome.refusal or body == sent.body:
             exchange.outcome = before

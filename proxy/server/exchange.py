@@ -44,13 +44,14 @@ class Exchange:
             raise RuntimeError("only a handled request has a route")
         return route
 
-    async def decide(self, *, overflowed: bool) -> Outcome:
+    async def decide(self, *, overflowed: bool, target: float | None = None) -> Outcome:
         """Decide again: with time to find what the request draws on, or to make it smaller.
 
         Args:
             overflowed: it is to be made smaller, whatever the rules say.
+            target: to which share of the trigger, if not that of the rules.
         """
-        again = replace(self.inbound, insist=True, overflowed=overflowed)
+        again = replace(self.inbound, insist=True, overflowed=overflowed, target=target)
         return await self.compactor.handle(again)
 
     def record(self, answer: Answer, outcome: Outcome) -> None:

@@ -1,7 +1,8 @@
 """What overflow errors taught of context windows (design section 9).
 
-A limit that an error told is exact; one that was guessed rises to the largest prompt that was
-accepted since. What one tenant's errors taught binds that tenant alone, until another tenant's
+A limit that an error told is exact. One that was guessed is kept close to what was accepted, so
+that what follows is not refused; it rises to the largest prompt that was accepted since, and step
+by step to what was guessed at first. What one tenant's errors taught binds that tenant alone, until another tenant's
 agree: an upstream may give tenants different limits, and a tenant may make errors up. All of it is
 forgotten when the server turns out to have loaded the model with another window.
 """
@@ -20,7 +21,19 @@ LEARNED, GUESSED = "error", "guess"
 """Sources of windows, as events name them."""
 
 MIN_TOKENS = 256
+RISE_SECONDS = 30.0
+RISE = 1.5
+"""How often, and by how much, a guess is tried a little higher."""
+
+ACCEPTED_SHARE = 0.8
+"""Share of a window at which compaction is due with most settings, so what was accepted is this
+part of the window to believe in."""
+
+REFUSED_SHARE = 0.25
+"""Share of what was refused that is believed to fit, however little was tried."""
+
 MAX_ACCEPTED = 4096
+_MAX_STEPS = 40
 _Key = tuple[str, str, bytes]
 Undo = Callable[[], None]
 
@@ -31,6 +44,17 @@ class _Lesson:
     exact: bool
     input_only: bool
     until: float
+    ceiling: int = 0
+    """What a guess rises to by itself."""
+    since: float = 0.0
+    """When it began to rise."""
+
+    def at(self, now: float) -> int:
+        """Return the limit at a time, in tokens."""
+        if self.ceiling <= self.tokens:
+            return self.tokens
+        steps = min(int((now - self.since) / RISE_SECONDS), _MAX_STEPS)
+        return min(self.ceiling, int(self.tokens * RISE**steps))
 
 
 class LearnedWindows:
@@ -58,7 +82,7 @@ class LearnedWindows:
         if lesson is None or lesson.until <= now:
             return None
         source = LEARNED if lesson.exact else GUESSED
-        return Window(lesson.tokens, source, lesson.input_only)
+        return Window(lesson.at(now), source, lesson.input_only)
 
     def learn(
         self,
@@ -115,6 +139,18 @@ class LearnedWindows:
                 self._lessons[key] = before
 
         return undo
+
+    def settle(self, base: str, model: str, tenant: bytes, accepted: int, refused: int) -> None:
+        """Note that a guess helped: one prompt was refused and a smaller one was accepted.
+
+        The limit may be anywhere in between. It is taken to be near what was accepted, so that
+        what comes next is not refused, and then to rise. Both in estimated tokens.
+        """
+        lesson = self._lessons.get((base, model, tenant))
+        near = int(max(accepted / ACCEPTED_SHARE, REFUSED_SHARE * refused))
+        if lesson is not None and not lesson.exact and near < lesson.tokens:
+            lesson.ceiling, lesson.since = lesson.tokens, self._clock()
+            lesson.tokens = max(near, self._accepted.get((base, model, tenant), 0))
 
     def accepted(self, base: str, model: str, tenant: bytes, tokens: int) -> None:
         """Note that a prompt of so many estimated tokens was taken.

@@ -5,7 +5,12 @@ from multidict import CIMultiDict
 
 from proxy.compaction.policy import Window
 from proxy.upstream.effective import EffectiveWindows
-from proxy.upstream.learned import LEARNED_SECONDS, MAX_LESSONS, LearnedWindows
+from proxy.upstream.learned import (
+    LEARNED_SECONDS,
+    MAX_LESSONS,
+    RISE_SECONDS,
+    LearnedWindows,
+)
 from proxy.upstream.routes import Base, Route
 
 BASE, MODEL = "http://127.0.0.1:1/v1", "m"
@@ -70,6 +75,50 @@ def test_a_guess_rises_to_what_was_accepted(learned: LearnedWindows) -> None:
     assert told(learned) == (4000, "guess")
     learned.accepted(BASE, MODEL, ANN, 4500)
     assert told(learned) == (4500, "guess")
+
+
+def test_a_guess_that_helped_is_kept_near_what_was_accepted_and_rises(
+    learned: LearnedWindows, clock: Clock
+) -> None:
+    learned.guess(BASE, MODEL, ANN, 30_000)
+    learned.settle(BASE, MODEL, ANN, 4000, 18_000)
+    assert told(learned) == (5000, "guess")
+    clock.now = RISE_SECONDS - 1
+    assert told(learned) == (5000, "guess")
+    clock.now = RISE_SECONDS
+    assert told(learned) == (7500, "guess")
+    clock.now = LEARNED_SECONDS / 2
+    assert told(learned) == (15_000, "guess"), "no higher than what was guessed"
+    learned.accepted(BASE, MODEL, ANN, 16_000)
+    assert told(learned) == (16_000, "guess")
+
+
+def test_a_guess_that_rose_too_far_comes_back_to_what_was_accepted(
+    learned: LearnedWindows, clock: Clock
+) -> None:
+    learned.guess(BASE, MODEL, ANN, 30_000)
+    learned.settle(BASE, MODEL, ANN, 4000, 18_000)
+    clock.now = RISE_SECONDS
+    learned.accepted(BASE, MODEL, ANN, 5900)
+    learned.guess(BASE, MODEL, ANN, 6100)
+    learned.settle(BASE, MODEL, ANN, 2400, 6100)
+    assert told(learned) == (5900, "guess")
+    clock.now = LEARNED_SECONDS / 2
+    assert told(learned) == (5900, "guess")
+
+
+def test_a_guess_that_led_to_very_little_is_not_taken_for_the_limit(
+    learned: LearnedWindows,
+) -> None:
+    learned.guess(BASE, MODEL, ANN, 30_000)
+    learned.settle(BASE, MODEL, ANN, 300, 30_000)
+    assert told(learned) == (7500, "guess")
+
+
+def test_what_was_told_is_not_settled(learned: LearnedWindows) -> None:
+    learned.learn(BASE, MODEL, ANN, 6000, exact=True)
+    learned.settle(BASE, MODEL, ANN, 2000, 9000)
+    assert told(learned) == (6000, "error")
 
 
 def test_what_was_told_does_not_rise(learned: LearnedWindows) -> None:
