@@ -180,6 +180,7 @@ async def test_a_replica(tmp_path: Path) -> None:
     assert "primary" in found["writable"].fix
 
 
+@pytest.mark.slow
 @needs_redis
 async def test_a_url_of_the_wrong_mode(tmp_path: Path) -> None:
     async with servers.RedisSentinel(tmp_path / "s") as group:
@@ -244,6 +245,7 @@ async def test_a_user_that_may_only_read(tmp_path: Path) -> None:
     assert "scripts" in found["writable"].fix
 
 
+@pytest.mark.slow
 @needs_redis
 async def test_a_slow_server(tmp_path: Path) -> None:
     async with (

@@ -95,6 +95,7 @@ def is_secret(key: bytes) -> bool:
     return key.startswith(b"foldgate:secret:")
 
 
+@pytest.mark.slow
 async def test_a_session_is_in_one_slot_and_expires(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
@@ -701,6 +702,7 @@ async def test_without_its_key_a_session_counts_as_lost_and_is_not_overwritten(
     assert lost == set()
 
 
+@pytest.mark.slow
 async def test_nothing_secret_is_said(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
@@ -816,6 +818,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", PLACES)
 async def test_a_session_wherever_redis_is(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, scheme: str

@@ -230,6 +230,7 @@ async def test_a_summary_that_takes_longer_than_a_lease(
     assert_one_result(exchanges, up)
 
 
+@pytest.mark.slow
 async def test_requests_that_differ_behind_the_cut_share_a_summary(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -274,6 +275,7 @@ def reporting(factor: float) -> Callable[[], Reply]:
     return lambda: Reply(raw_body=body)
 
 
+@pytest.mark.slow
 async def test_replicas_that_learned_different_ratios_share_a_summary(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -368,6 +370,7 @@ async def test_a_holder_that_slept_too_long_does_not_overwrite(
     assert len(await checkpoints(redis)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_gives_the_lease_to_the_next(
     up: ScriptedUpstream,
@@ -502,6 +505,7 @@ MACHINES: dict[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", MACHINES)
 async def test_another_machine_takes_over(
     up: ScriptedUpstream,

@@ -445,6 +445,7 @@ async def test_sessions_live_through_it(
 FROM_THE_START = ["hanging", "refusing", "replica", "out_of_memory", "no_scripts", "no_keys"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FROM_THE_START, "password_changed", "stranger"])
 async def test_a_proxy_starts_into_it(
     rig: Rig, name: str, capsys: pytest.CaptureFixture[str]
@@ -523,6 +524,7 @@ async def test_a_wrong_password_is_named_but_not_shown(rig: Rig) -> None:
     await rig.assert_kept([agent])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["hang", "mute", "cut", "refuse"])
 async def test_a_store_that_fails_while_a_summary_is_written(rig: Rig, mode: Mode) -> None:
     """It was begun under a lease; nobody has to wait for it twice."""

@@ -452,6 +452,7 @@ async def test_a_target_that_is_full_or_read_only(tmp_path: Path) -> None:
     assert "out_of_memory" in str(as_json["error"])
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_while_copying(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     await fill(path, 40)
@@ -471,6 +472,7 @@ async def test_a_server_that_dies_while_copying(tmp_path: Path) -> None:
     assert "verified: 40 sessions equal" in again.stdout
 
 
+@pytest.mark.slow
 async def test_ctrl_c_says_how_far_it_got(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     await fill(path, 60)

@@ -190,6 +190,7 @@ async def test_the_ready_line_comes_once_and_counts_the_workers(
     assert not any(map(is_running, workers))
 
 
+@pytest.mark.slow
 async def test_the_ready_line_for_people_counts_the_workers(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ async def test_one_worker_is_the_process_itself(up: ScriptedUpstream, tmp_path: 
         assert await fold.terminate() == 0
 
 
+@pytest.mark.slow
 async def test_connections_reach_every_worker(up: ScriptedUpstream, tmp_path: Path) -> None:
     async with Fleet(up.base_url, tmp_path) as fold, contextlib.AsyncExitStack() as held:
         opened = [await held.enter_async_context(fold.connected()) for _ in range(MANY)]
@@ -229,6 +231,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSALS)
 async def test_a_refusal_is_said_once(tmp_path: Path, name: str) -> None:
     args, expected = REFUSALS[name]
@@ -250,6 +253,7 @@ async def test_a_port_that_is_taken_is_said_once(tmp_path: Path) -> None:
         await assert_taken(port, tmp_path, "--workers", "3")
 
 
+@pytest.mark.slow
 async def test_a_port_with_workers_is_not_shared_with_another_foldgate(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -289,6 +293,7 @@ async def starting(
             await asyncio.gather(ready, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_while_they_start_ends_the_start(tmp_path: Path) -> None:
     async with starting(tmp_path) as (fold, ready, gate):
         os.kill(min(fold.workers()), signal.SIGKILL)
@@ -299,6 +304,7 @@ async def test_a_worker_that_dies_while_they_start_ends_the_start(tmp_path: Path
     assert fold.stdout == []
 
 
+@pytest.mark.slow
 async def test_sigterm_while_they_start_ends_them_in_order(tmp_path: Path) -> None:
     async with starting(tmp_path) as (fold, ready, gate):
         fold.signal(signal.SIGTERM)
@@ -331,6 +337,7 @@ async def test_a_worker_that_is_killed_is_replaced(up: ScriptedUpstream, tmp_pat
         assert await fold.terminate() == 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_cannot_start_again_is_tried_again_later(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -389,6 +396,7 @@ async def test_what_one_worker_compacted_another_one_reuses(
     assert up.main[0].body == up.main[1].body
 
 
+@pytest.mark.slow
 async def test_sighup_reaches_all_workers_and_those_that_come_later(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -438,6 +446,7 @@ async def test_a_signal_lets_the_streams_of_all_workers_finish(
     assert "Traceback" not in fold.log or "closing transport" in fold.log
 
 
+@pytest.mark.slow
 async def test_workers_of_a_killed_parent_finish_and_end(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -477,6 +486,7 @@ async def finish_stream(connection: Connection) -> None:
         await connection.reader.readuntil(b"data: [DONE]\n\n")
 
 
+@pytest.mark.slow
 async def test_a_worker_that_does_not_end_in_order_is_told(
     up: ScriptedUpstream, tmp_path: Path
 ) -> None:
