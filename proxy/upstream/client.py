@@ -2,22 +2,32 @@
 
 Replies are neither decompressed nor decoded. There is no total time-out, since a stream may
 run for hours; connecting and silence are bounded. A failed connect is tried once more, because
-nothing was sent; nothing else is ever sent twice.
+nothing was sent. So is a request on a kept-alive connection that the server closed without a byte
+of a reply: it was closing it before it could see the request, as llama.cpp does after a stream.
+Nothing else is ever sent twice.
 """
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+
+if TYPE_CHECKING:
+    from aiohttp.tracing import Trace
 
 _KEEPALIVE_SECONDS = 4.0
 # Servers close idle connections after 5 s (llama.cpp, uvicorn, Node); staying below that keeps
@@ -28,7 +38,17 @@ _HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 512
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _RECONNECT_SECONDS = 0.05
+_MAX_STALE = 3
+"""So many connections of the pool may turn out to be closed, before a request fails."""
+
+_reused: ContextVar[bool] = ContextVar("reused", default=False)
+"""Whether the last connection that this task took had carried a request before."""
+
 _parse_url = lru_cache(maxsize=512)(lambda url: URL(url, encoded=True))
+
+
+_CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
+"""What comes up when a connection is closed before a reply began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,27 @@ class TransportOptions:
     idle_seconds: float = 600.0
     ca_file: Path | None = None
     http_proxy: str | None = None
+
+
+class _Pool(aiohttp.TCPConnector):
+    """Connections; knows which of them were used before."""
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: "list[Trace]",
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  -- not ours
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        protocol = connection.protocol
+        _reused.set(protocol in self._used)
+        if protocol is not None:
+            self._used.add(protocol)
+        return connection
+
+    def __init__(self, context: ssl.SSLContext | bool) -> None:
+        super().__init__(limit=0, ssl=context, keepalive_timeout=_KEEPALIVE_SECONDS)
+        self._used: WeakSet[ResponseHandler] = WeakSet()
 
 
 class UpstreamClient:
@@ -55,9 +96,7 @@ class UpstreamClient:
             context = ssl.create_default_context(cafile=str(options.ca_file))
         self._proxy = options.http_proxy
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=context, keepalive_timeout=_KEEPALIVE_SECONDS
-            ),
+            connector=_Pool(context),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=_NO_AUTO_HEADERS,
@@ -126,6 +165,8 @@ class Exchange:
             self._response = await self._request()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             self._response = await self._connect_again(error)
+        except _CLOSED as error:
+            self._response = await self._send_again(error)
         except TimeoutError:
             raise UpstreamTimeout("the upstream gave no reply in time") from None
         except (aiohttp.ClientError, ConnectionError) as error:
@@ -155,6 +196,24 @@ class Exchange:
             allow_redirects=False,
             proxy=self._proxy,
         )
+
+    async def _send_again(self, error: Exception) -> aiohttp.ClientResponse:
+        """Send once more what went into a connection that was being closed."""
+        for _ in range(_MAX_STALE):
+            # A body that is streamed is gone by now.
+            if not _reused.get() or not isinstance(self._body, bytes | None):
+                break
+            try:
+                return await self._request()
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as refused:
+                raise UpstreamConnectError(_reason(refused)) from None
+            except TimeoutError:
+                raise UpstreamTimeout("the upstream gave no reply in time") from None
+            except _CLOSED as closed:
+                error = closed
+            except (aiohttp.ClientError, ConnectionError) as other:
+                raise _broken_off(other) from None
+        raise _broken_off(error) from None
 
     async def _connect_again(self, error: aiohttp.ClientError) -> aiohttp.ClientResponse:
         if isinstance(error, aiohttp.ConnectionTimeoutError):

@@ -197,6 +197,20 @@ async def test_a_connection_closed_while_idle_is_not_used_again(
             await raw.wait_for(lambda: not raw.open_connections)
 
 
+async def test_a_request_into_a_connection_that_was_being_closed_is_sent_again(
+    raw: RawUpstream, tmp_path: Path
+) -> None:
+    """As llama.cpp closes a connection after a stream; SDKs would try again, too."""
+    async with Running(raw.base_url, tmp_path, **WINDOW) as fold:
+        assert (await exchange(fold.url, request("POST", CHAT, BODY))).status == 200
+        raw.hang_up = True
+        raw.replies.append(b"")
+        assert (await exchange(fold.url, request("POST", CHAT, BODY))).status == 200
+        assert raw.connections == 2
+        assert len(raw.requests) == 3
+        assert len({bytes(message.body) for message in raw.requests}) == 1
+
+
 @pytest.mark.parametrize(
     ("reply", "code", "message"),
     [
@@ -212,7 +226,8 @@ async def test_an_error_ends_a_begun_stream_with_an_event(
     """After the first keep-alive comment there is no status left to tell it with."""
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text="x" * 400, gate=gate))
-    up.replies.append(reply)
+    # Dropped once, on the connection that the summary came by, it would be sent again.
+    up.replies.extend([reply, reply])
     settings = {"upstream.context_window": 4000, "server.keepalive_seconds": 0.05}
     body = b.chat_body(b.tool_session(12), stream=True)
     async with (
