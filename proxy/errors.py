@@ -92,13 +92,31 @@ class CompactionError(ProxyError):
 
 
 class SummaryFailed(CompactionError):
-    """The summariser gave nothing usable. `reason` is a short fixed word for events."""
+    """The summariser gave nothing usable. `reason` is a short fixed word for events.
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    When its prompt was too long, `overflowed` is set; `limit` and `prompt` then are the window
+    and the size of the prompt as its server told them, tokens, where it did. `calls` is how often
+    it was asked, forms that its server does not take included.
+    """
+
+    calls = 1
+
+    def __init__(
+        self,
+        reason: str,
+        detail: str = "",
+        *,
+        overflowed: bool = False,
+        limit: int | None = None,
+        prompt: int | None = None,
+    ) -> None:
         """Take the fixed word and a hint that holds no message text."""
         super().__init__(detail or reason)
         self.reason = reason
         self.detail = detail
+        self.overflowed = overflowed
+        self.limit = limit
+        self.prompt = prompt
 
 
 class InvariantBroken(CompactionError):

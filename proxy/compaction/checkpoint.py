@@ -76,6 +76,9 @@ _TITLES = {
     "relevant_files": "Relevant files",
 }
 _DROP_ORDER = ("relevant_files", "discoveries", "accomplished", "next_steps", "current_state")
+NEWEST_SHARE = 0.4
+"""Share of the room beside the ledger that excerpts may take from the summary."""
+
 _SECTION_CAPS = (6000, 3000, 1500, 800, 400, 200, 100)
 
 
@@ -117,6 +120,44 @@ class Checkpoint:
     created: float
     """Seconds since the epoch."""
     schema_version: int = SCHEMA_VERSION
+    covered: int | None = None
+    """So many of the first items are in the summary, when that is not all of them."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a model has not read all that it stands for."""
+        return self.extractive or self.covered is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A running summary of the first items of a conversation, kept to go on from."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        ser_json_bytes="base64", val_json_bytes="base64"
+    )
+
+    digest: bytes
+    """Fingerprint of the prefix that it covers."""
+    form: str
+    """Names the prompt that it was made with; another prompt does not go on from it."""
+    covered: int
+    """Length of that prefix."""
+    left_out: tuple[int, ...]
+    """Items of the prefix that were not read, since they stayed in the request."""
+    sections: dict[str, Json] | None = field(repr=False)
+    """The structured form, or None when the model wrote plain text."""
+    text: str = field(repr=False)
+    partial: bool
+    """Whether an answer on the way was cut."""
+    created: float
+    """Seconds since the epoch."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def key(self) -> bytes:
+        """What it is stored under: the prefix and the form."""
+        return self.digest + self.form.encode()
 
 
 def neutralise(text: str) -> str:
@@ -154,6 +195,12 @@ def _bound_lines(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
+def carried(cut: Sections, before: Sections) -> Sections:
+    """Fill the sections that a cut answer did not come to from what it was to go on from."""
+    missing = {name: getattr(before, name) for name in _TITLES if not getattr(cut, name)}
+    return cut.model_copy(update=missing)
+
+
 def sections_text(sections: Sections, tokens: int) -> str:
     """Write the sections within `tokens`, the way a record shows them."""
     return _fit_body(sections, tokens)[0]
@@ -182,7 +229,13 @@ def _squash(text: str) -> str:
 
 
 def render(
-    *, nonce: str, body: Sections | str, ledger: str, replaced: int, tokens: int
+    *,
+    nonce: str,
+    body: Sections | str,
+    ledger: str,
+    replaced: int,
+    tokens: int,
+    newest: str = "",
 ) -> tuple[str, int]:
     """Write the whole record within `tokens`; return it and the number of sections left out.
 
@@ -192,6 +245,7 @@ def render(
         ledger: the rendered ledger.
         replaced: how many messages the record stands for.
         tokens: upper bound; what does not fit is shortened, then left out.
+        newest: excerpts of what the body does not cover; they stand behind it.
     """
     frame_open = (
         f'<{TAG} id="{nonce}">\n'
@@ -202,8 +256,10 @@ def render(
     # One token is left over for a tag that only the joint of body and ledger makes.
     room = tokens - text_tokens(f"{frame_open}\n\n\n\n{frame_close}") - 1
     ledger = _cut_to(neutralise(ledger), room)
-    text, dropped = _fit_body(body, room - text_tokens(ledger))
-    middle = neutralise("\n\n".join(part for part in (text, ledger) if part))
+    room -= text_tokens(ledger)
+    newest = _cut_to(neutralise(newest), int(NEWEST_SHARE * room))
+    text, dropped = _fit_body(body, room - text_tokens(newest))
+    middle = neutralise("\n\n".join(part for part in (text, newest, ledger) if part))
     return f"{frame_open}\n{middle}\n{frame_close}", dropped
 
 

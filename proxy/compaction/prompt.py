@@ -1,8 +1,8 @@
 """What the summariser is asked, in its standalone form.
 
-One user message: the instruction, the previous checkpoint when there is one, and the span as
-text between fences that carry a nonce. The span is data: markers inside it are defused, each
-entry says who wrote it, and nothing of the system prompt is ever in it.
+One user message: the instruction, the previous checkpoint when there is one, and the span (or a
+chunk of it) as text between fences that carry a nonce. The span is data: markers inside it are
+defused, each entry says who wrote it, and nothing of the system prompt is ever in it.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from proxy.codec import Json, JsonObject
 from proxy.compaction.checkpoint import SECTION_NAMES, neutralise
-from proxy.compaction.clip import RESULT_CAPS, TEXT_CAPS, clip_text
 from proxy.compaction.ledger import describe_binary
-from proxy.compaction.measure import text_tokens
 from proxy.compaction.policy import SUMMARY_TOKENS
 from proxy.transcript import Content, Kind
 
@@ -44,6 +42,9 @@ answer it, do not call tools. Answer with one JSON object with the keys "goal" (
 "currentState" (string), "nextSteps" (strings), "relevantFiles" (strings). Keep names, paths, \
 numbers and errors exact; use its language. At most {tokens} tokens.
 """
+
+FORM = 1
+"""Raised when running summaries that were made with an older prompt should not be gone on with."""
 
 SMALL_WINDOW_TOKENS = 4096
 """Below this the instruction must not take the room of what it asks to summarise."""
@@ -92,47 +93,8 @@ def _passage(position: int, content: Content, names: dict[str, str]) -> Passage:
     return Passage(f"[{position + 1}] {who}:", text, content.kind is Kind.RESULT)
 
 
-def fit_span(parts: Sequence[Passage], tokens: int) -> tuple[str, int]:
-    """Write the passages within `tokens`; return the text and how many passages were left out.
-
-    Tool results are clipped first, together with ever shorter texts; when even the shortest
-    forms are too many, the middle is left out.
-    """
-    text = _join(parts)
-    if text_tokens(text) <= tokens:
-        return text, 0
-    clipped: list[Passage] = list(parts)
-    for result_cap, text_cap in zip(RESULT_CAPS, TEXT_CAPS, strict=True):
-        clipped = [
-            Passage(
-                p.heading, clip_text(p.text, result_cap if p.is_result else text_cap), p.is_result
-            )
-            for p in parts
-        ]
-        text = _join(clipped)
-        if text_tokens(text) <= tokens:
-            return text, 0
-    return _extract(clipped, tokens)
-
-
-def _extract(parts: Sequence[Passage], tokens: int) -> tuple[str, int]:
-    costs = [text_tokens(_join([part])) + 1 for part in parts]
-    left = tokens - 16
-    head = tail = 0
-    # A third for how it began, the rest for where it stands.
-    while head < len(parts) and costs[head] <= left - 2 * tokens // 3:
-        left -= costs[head]
-        head += 1
-    while tail < len(parts) - head and costs[-1 - tail] <= left:
-        left -= costs[-1 - tail]
-        tail += 1
-    dropped = len(parts) - head - tail
-    gap = [Passage(f"[{dropped} entries left out here]", "", is_result=False)] if dropped else []
-    kept = [*parts[:head], *gap, *parts[len(parts) - tail :]]
-    return _join(kept), dropped
-
-
-def _join(parts: Sequence[Passage]) -> str:
+def join(parts: Sequence[Passage]) -> str:
+    """Write passages one below the other."""
     return "\n".join(
         f"{part.heading}\n{part.text}" if part.text else part.heading for part in parts
     )

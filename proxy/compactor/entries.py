@@ -18,6 +18,8 @@ class Found:
     struggle: Struggle
     session: str
     """Session of the checkpoint or clips found; empty when there are none."""
+    version: int | None = None
+    """`AnchorState.version` of what the store said."""
 
 
 NOTHING = Found(None, {}, Struggle(), "")

@@ -1,39 +1,29 @@
 """Making one checkpoint: ledger from the originals, summary from the model, or extract.
 
-The ledger is always built from the items that the client resent. The summariser reads the
-previous checkpoint and only what is new since then; after an extractive checkpoint, everything.
+The ledger is always built from the items that the client resent. What is new since the last
+summary is read in chunks, each call going on from what the one before wrote; what every call
+wrote is kept, so that the next attempt goes on from there. A request waits for a few calls only;
+what they do not reach is left to the background.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy import codec
-from proxy.compaction import ledger as ledgers
-from proxy.compaction import prompt as prompts
-from proxy.compaction.answer import Answer, read_answer
-from proxy.compaction.checkpoint import Checkpoint, Sections, bound, ground, render, sections_text
+from proxy.compaction.checkpoint import Checkpoint, Sections, bound, carried, ground, render
+from proxy.compaction.chunks import Span
 from proxy.compaction.layout import arrange, size_of_layout, validate
 from proxy.compaction.measure import text_tokens
-from proxy.compaction.plan import Compact
-from proxy.compaction.policy import SUMMARY_TOKENS, Window
-from proxy.compactor.ports import Environment, Rules, Summarizer
+from proxy.compactor.asking import Asker, Told
+from proxy.compactor.folds import StoredFolds
+from proxy.compactor.material import Base, Body, FoldJob, Material, Reading, as_json, shown
+from proxy.compactor.ports import Environment, Summarizer
 from proxy.errors import SummaryFailed
-from proxy.transcript import Content, Item, Kind, Size, Transcript, total
-from proxy.upstream.routes import Route
-from proxy.upstream.summarizer import SummaryJob
+from proxy.transcript import Size, total
 
-MIN_SUMMARY_TOKENS = 96
-INPUT_SAFETY = 0.85
-"""Share of the summariser's window that an estimated input may take."""
-
-MARGIN_TOKENS = 64
-MARGIN_SHARE = 0.02
-PREVIOUS_SHARE = 0.4
 KNOWN_SHARE = 0.6
-EXTRACT_TEXTS = 6
-EXTRACT_CHARS = 500
-_FRAME_TOKENS = 90
+MAX_SHRUNK = 2
+"""How often a prompt that was too long is sent again, smaller."""
 
 _REPAIRABLE = frozenset(
     {
@@ -52,151 +42,198 @@ _REPAIRABLE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class FoldJob:
-    """Everything one compaction works on."""
-
-    transcript: Transcript
-    compact: Compact
-    parent: Checkpoint | None
-    """The newest checkpoint a model wrote; None when there is none."""
-    replaces: Checkpoint | None
-    """The checkpoint in force until now."""
-    session: str
-    route: Route
-    """Where the summariser is."""
-    window: Window
-    """The summariser's window."""
-    rules: Rules
-    read: Callable[[Item], Content] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Folded:
     """A checkpoint and how it came about."""
 
     checkpoint: Checkpoint
     failure: str = ""
-    """Reason word when the summariser failed and the checkpoint is an extract."""
+    """Reason word when the summariser failed: it is an extract, or covers less than it might."""
     detail: str = ""
+    spent: Sequence[bytes] = ()
+    """Keys of running summaries that are needed no longer once it is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
-    contents: Sequence[Content]
-    replaced: tuple[int, ...]
-    ledger: str
-    omitted: int
-    said: tuple[str, ...]
+@dataclass(slots=True)
+class _Tries:
+    """What one attempt may still do."""
+
+    calls: int
+    shrunk: int = 0
+    repaired: bool = False
+    took: float = 0.0
+    """Seconds of the last call."""
+    saved: list[bytes] = field(default_factory=list)
+
+    def may_repeat(self, error: SummaryFailed) -> bool:
+        """Tell whether another body may help, and count it as tried."""
+        if error.overflowed:
+            self.shrunk += 1
+            return self.shrunk <= MAX_SHRUNK
+        if error.reason not in _REPAIRABLE or self.repaired:
+            return False
+        self.repaired = True
+        return True
 
 
 class Folder:
     """Makes checkpoints; limits how many summaries run at once."""
 
-    def __init__(self, summarizer: Summarizer, environment: Environment, concurrency: int) -> None:
-        """Take the summarizer, time and chance, and the limit."""
-        self._summarizer = summarizer
+    def __init__(
+        self,
+        summarizer: Summarizer,
+        environment: Environment,
+        concurrency: int,
+        folds: StoredFolds,
+    ) -> None:
+        """Take the summarizer, time and chance, the limit, and where running summaries are."""
+        self.concurrency = concurrency
+        self._asker = Asker(summarizer, environment.new_id)
         self._environment = environment
         self._slots = asyncio.Semaphore(concurrency)
+        self._folds = folds
 
     async def fold(self, job: FoldJob) -> Folded:
         """Return the checkpoint for a due compaction.
 
         Raises:
-            SummaryFailed: when the summariser failed and the rules allow no extract.
+            SummaryFailed: when the summariser failed and the rules allow no extract, or nobody
+                waits for one.
         """
-        material = _gather(job)
-        if job.compact.extractive_only and job.rules.fallback == "extractive":
-            return Folded(self._extract(job, material), "cooldown")
+        # A long history takes a while to read; others are served meanwhile.
+        material = await asyncio.to_thread(Material.of, job)
+        stored = await self._folds.on_chain(job.transcript, job.compact.cut.length)
+        base = Base() if job.parent is None else Base.of(job.parent)
+        for fold in stored:
+            if fold.form == job.form and fold.covered > base.covered:
+                base = Base.of(fold)
+        reading = Reading.begin(base, material.replaced)
+        tries = _Tries(job.calls, saved=[fold.key for fold in stored])
+        may_extract = job.rules.fallback == "extractive" and not job.background
+        if job.compact.extractive_only and may_extract and not reading.is_over:
+            return Folded(self._extract(job, material, base), "cooldown")
+        failure: SummaryFailed | None = None
         try:
-            answer = await self._ask(job, material)
+            await self._read(job, material, reading, tries)
         except SummaryFailed as error:
-            if job.rules.fallback != "extractive":
+            if not may_extract and not (reading.done and job.background):
                 raise
-            return Folded(self._extract(job, material), error.reason, error.detail)
-        if answer.sections is None:
-            body: Sections | str = answer.text
-        else:
-            body = bound(ground(answer.sections, material.said))
-        return Folded(self._record(job, material, body, partial=answer.partial))
+            failure = error
+        reason, detail = (failure.reason, failure.detail) if failure else ("", "")
+        if not reading.done and not reading.is_over:
+            return Folded(self._extract(job, material, base), reason, detail)
+        body = reading.body
+        if isinstance(body, Sections):
+            body = bound(ground(body, material.said))
+        record = self._record(
+            job, material, body, partial=reading.partial, covered=reading.first_unread
+        )
+        return Folded(record, reason, detail, tries.saved if reading.is_over else ())
 
-    async def _ask(self, job: FoldJob, material: _Material) -> Answer:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + job.rules.deadline_seconds
+    def forget(self, job: FoldJob, spent: Sequence[bytes]) -> None:
+        """Let running summaries go that a stored checkpoint has taken the place of."""
+        self._folds.drop(job.transcript.anchor, spent)
+
+    async def _read(
+        self, job: FoldJob, material: Material, reading: Reading, tries: _Tries
+    ) -> None:
+        """Have the rest read, as far as calls and time allow.
+
+        Raises:
+            SummaryFailed: when a call failed that could not be repeated; what came before counts.
+        """
+        if reading.is_over:
+            return
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + job.rules.deadline_seconds
+        span = await self._asker.span(job, material, reading)
+        failed: SummaryFailed | None = None
+        while not reading.is_over:
+            late = not job.background and clock() + tries.took > deadline
+            if tries.calls <= 0 or (late and (failed or reading.done)):
+                if failed:
+                    raise failed
+                return
+            try:
+                told = await self._call(job, material, reading, tries, span, deadline, failed)
+            except SummaryFailed as error:
+                if not tries.may_repeat(error):
+                    raise
+                failed = error
+                continue
+            failed = None
+            self._take(job, material, reading, tries, told)
+
+    async def _call(
+        self,
+        job: FoldJob,
+        material: Material,
+        reading: Reading,
+        tries: _Tries,
+        span: Span,
+        deadline: float,
+        failed: SummaryFailed | None,
+    ) -> Told:
+        clock = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(None if job.background else deadline):
                 await self._slots.acquire()
         except TimeoutError:
             raise SummaryFailed("busy", "too many summaries at once") from None
+        started = clock()
+        if job.background:
+            deadline = started + job.rules.deadline_seconds
+        # A prompt that was too long comes again smaller, not worded otherwise.
+        reason = "" if failed is None or failed.overflowed else failed.reason
         try:
-            return await self._ask_twice(job, material, deadline)
+            told = await self._asker.ask(job, material, reading, span, deadline, reason)
+        except SummaryFailed as error:
+            tries.calls -= error.calls
+            raise
+        else:
+            tries.calls -= told.calls
+            return told
         finally:
+            tries.took = clock() - started
             self._slots.release()
 
-    async def _ask_twice(self, job: FoldJob, material: _Material, deadline: float) -> Answer:
-        try:
-            return await self._ask_once(job, material, deadline, failed="")
-        except SummaryFailed as error:
-            left = deadline - asyncio.get_running_loop().time()
-            if error.reason not in _REPAIRABLE or left <= 1:
-                raise
-            return await self._ask_once(job, material, deadline, failed=error.reason)
+    def _take(
+        self,
+        job: FoldJob,
+        material: Material,
+        reading: Reading,
+        tries: _Tries,
+        told: Told,
+    ) -> None:
+        answer = told.answer
+        body: Body = answer.text
+        if answer.sections is not None:
+            body = bound(answer.sections)
+            if answer.partial and isinstance(reading.body, Sections):
+                body = carried(body, reading.body)
+        reading.advance(told.count, body, partial=answer.partial)
+        if job.background:
+            # Each chunk may be repaired once; a request waits for one repair in all.
+            tries.repaired, tries.shrunk = False, 0
+        if not reading.is_over:
+            fold = reading.as_fold(job, material.replaced, self._environment.now())
+            tries.saved.append(fold.key)
+            self._folds.keep(job.transcript.anchor, fold, job.version)
 
-    async def _ask_once(
-        self, job: FoldJob, material: _Material, deadline: float, *, failed: str
-    ) -> Answer:
-        nonce = self._environment.new_id()
-        limits = job.compact.limits
-        room = limits.checkpoint - text_tokens(material.ledger) - _FRAME_TOKENS
-        asked = max(MIN_SUMMARY_TOKENS, min(SUMMARY_TOKENS, room))
-        known = job.window.trusted or job.rules.policy.max_context_chars // 4
-        window = int(known / job.compact.factor)
-        margin = max(MARGIN_TOKENS, int(MARGIN_SHARE * window))
-        output = min(
-            job.rules.policy.max_output_tokens,
-            max(MIN_SUMMARY_TOKENS, limits.checkpoint),
-            max(MIN_SUMMARY_TOKENS, window // 4),
-        )
-        if failed in {"truncated", "empty"}:
-            # A reasoning model may have spent it all before it wrote anything.
-            output = max(output, min(job.rules.policy.max_output_tokens, window // 4))
-        template = job.rules.instruction or prompts.default_instruction(window)
-        # The previous checkpoint must leave room for what is new.
-        previous = _previous(job.parent, int(PREVIOUS_SHARE * (window - output - margin)))
-        instruction = prompts.instruction(
-            template, nonce, asked, merge=bool(previous), repair=bool(failed)
-        )
-        frame = text_tokens(prompts.assemble(instruction, nonce, previous, ""))
-        budget = int(INPUT_SAFETY * (window - output - margin)) - frame
-        span = _span(job, material, budget // 2 if failed == "http_400" else budget)
-        if not span:
-            raise SummaryFailed("empty_span", "nothing of the span fits the summariser's window")
-        written = await self._summarizer.summarise(
-            SummaryJob(
-                job.route,
-                prompts.assemble(instruction, nonce, previous, span),
-                prompts.schema(asked),
-                output,
-                deadline,
-            )
-        )
-        return read_answer(written.text, cut=written.cut, span_text=previous + span)
-
-    def _extract(self, job: FoldJob, material: _Material) -> Checkpoint:
+    def _extract(self, job: FoldJob, material: Material, base: Base) -> Checkpoint:
         # What a model wrote before is still the best that is known of the older part.
-        room = job.compact.limits.checkpoint - text_tokens(material.ledger) - _FRAME_TOKENS
-        known = "" if job.parent is None else _known(job.parent, int(KNOWN_SHARE * room))
-        newest = _newest_texts(material)
-        body = "\n\n".join(part for part in (known, newest) if part)
+        known = shown(base.body, int(KNOWN_SHARE * material.room(job)))
+        body = "\n\n".join(part for part in (known, material.newest_texts(0)) if part)
         return self._record(job, material, body, extractive=True)
 
     def _record(
         self,
         job: FoldJob,
-        material: _Material,
-        body: Sections | str,
+        material: Material,
+        body: Body,
         *,
         partial: bool = False,
         extractive: bool = False,
+        covered: int | None = None,
     ) -> Checkpoint:
         compact, items = job.compact, job.transcript.items
         rendered, dropped = render(
@@ -205,9 +242,10 @@ class Folder:
             ledger=material.ledger,
             replaced=len(material.replaced),
             tokens=compact.limits.checkpoint,
+            newest="" if covered is None else material.newest_texts(covered),
         )
         size = Size(len(rendered), text_tokens(rendered))
-        pieces = arrange(items, compact.cut, rendered)
+        pieces = arrange(items, compact.cut, rendered, joined=compact.joined)
         validate(job.transcript, pieces)
         base = total(job.transcript.instructions).tokens + job.transcript.catalogue.tokens
         return Checkpoint(
@@ -223,7 +261,7 @@ class Folder:
             rendered=rendered,
             chars=size.chars,
             tokens=size.tokens,
-            sections=_as_json(body),
+            sections=as_json(body),
             text=body if isinstance(body, str) else "",
             partial=partial,
             extractive=extractive,
@@ -234,70 +272,5 @@ class Folder:
             omitted=material.omitted + dropped,
             model=job.route.model,
             created=self._environment.now(),
+            covered=covered,
         )
-
-
-def _gather(job: FoldJob) -> _Material:
-    cut = job.compact.cut
-    contents = [job.read(item) for item in job.transcript.items[: cut.length]]
-    replaced = cut.replaced()
-    book = ledgers.build(contents, replaced)
-    text, omitted = ledgers.render(book, job.compact.limits.ledger)
-    said = tuple(c.text for c in contents if c.kind in {Kind.USER, Kind.INSTRUCTION})
-    return _Material(contents, replaced, text, omitted, said)
-
-
-def _span(job: FoldJob, material: _Material, tokens: int) -> str:
-    """Return what is new since the previous checkpoint, as far as it fits."""
-    seen = 0
-    if job.parent is not None:
-        seen = job.parent.cut_length
-        stayed = {*job.parent.kept, *job.parent.front, *job.parent.pinned}
-    else:
-        stayed = set[int]()
-    new = [i for i in material.replaced if i >= seen or i in stayed]
-    parts = prompts.passages(material.contents, new)
-    if not parts or tokens <= 0:
-        return ""
-    text, _ = prompts.fit_span(parts, tokens)
-    return text
-
-
-def _previous(parent: Checkpoint | None, tokens: int) -> str:
-    if parent is None:
-        return ""
-    if parent.sections is None:
-        return parent.text[: tokens * 4]
-    text = codec.dumps(parent.sections).decode()
-    if text_tokens(text) <= tokens:
-        return text
-    return sections_text(Sections.model_validate(parent.sections), tokens)
-
-
-def _known(parent: Checkpoint, tokens: int) -> str:
-    if tokens <= 0:
-        return ""
-    if parent.sections is None:
-        return parent.text[: tokens * 4]
-    return sections_text(Sections.model_validate(parent.sections), tokens)
-
-
-def _as_json(body: Sections | str) -> codec.JsonObject | None:
-    if isinstance(body, str):
-        return None
-    value = codec.loads(body.model_dump_json(by_alias=True))
-    return value if isinstance(value, dict) else None
-
-
-def _newest_texts(material: _Material) -> str:
-    heads = []
-    for index in reversed(material.replaced):
-        content = material.contents[index]
-        text = content.text.strip()
-        if content.kind is Kind.ASSISTANT and text:
-            heads.append("- " + text[:EXTRACT_CHARS])
-        if len(heads) == EXTRACT_TEXTS:
-            break
-    if not heads:
-        return ""
-    return "## What the assistant last wrote (excerpts, oldest first)\n" + "\n".join(heads[::-1])

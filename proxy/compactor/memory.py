@@ -172,9 +172,8 @@ class SessionMemory:
         if not self.calls.writes.allows():
             return "down"
         acquire = partial(self._store.acquire_lease, anchor, cut_digest, LEASE_SECONDS)
-        task = self.calls.start(
-            self.calls.attempt(self.calls.writes, "lease", acquire, CALL_SECONDS)
-        )
+        work = self.calls.attempt(self.calls.writes, "lease", acquire, CALL_SECONDS)
+        task = self.calls.start(work)
         answered = False
         try:
             answered = await self.calls.within(task, self.calls.patience)
@@ -315,8 +314,9 @@ class SessionMemory:
                 if checkpoint is not None:
                     break
         clip_set = clips_of(state, checkpoint.id if checkpoint else "", transcript)
+        clips = clip_set.clips if clip_set else {}
         session = checkpoint.session if checkpoint else clip_set.session if clip_set else ""
-        return Found(checkpoint, clip_set.clips if clip_set else {}, state.struggle, session)
+        return Found(checkpoint, clips, state.struggle, session, state.version)
 
     async def _load(self, anchor: bytes, entry: Entry, checkpoint_id: str) -> Checkpoint | None:
         known = entry.state.checkpoints.get(checkpoint_id)

@@ -9,7 +9,8 @@ from proxy.compaction.choice import gains
 from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Window
 from proxy.compactor.entries import Found
-from proxy.compactor.folding import Folder, FoldJob
+from proxy.compactor.folding import Folder
+from proxy.compactor.material import MAX_CALLS, FoldJob
 from proxy.compactor.memory import SessionMemory
 from proxy.compactor.ports import Environment, Windows
 from proxy.compactor.reports import Reporter
@@ -19,7 +20,14 @@ from proxy.sessions.state import COOL_AFTER_FAILURES, Archived, Change, Lease, S
 from proxy.telemetry import COMPACTION_FAILED, COMPACTION_SKIPPED
 
 COOL_SECONDS = 30.0
-MAX_COOL_SECONDS = 600.0
+MAX_COOL_SECONDS = 60.0
+"""No longer: a summariser that is well again must not wait for minutes."""
+
+BACKGROUND = "background"
+"""Reason word of a compaction that finishes an earlier one, and that nobody waits for."""
+
+BACKGROUND_CALLS = 64
+"""Summariser calls of one such compaction; what is left then, the next one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ class CompactionRuns:
         if not summarise:
             compact = replace(compact, extractive_only=True)
         session = found.session or self._environment.new_id()
-        anchor = request.parsed.transcript.anchor
+        anchor, background = request.parsed.transcript.anchor, compact.reason == BACKGROUND
         reporter = self._reporter.of(anchor)
         reporter.started(compact, window, session)
         summary_window = window
@@ -92,6 +100,9 @@ class CompactionRuns:
             summary_window,
             request.handling.rules,
             request.dialect.read,
+            found.version,
+            calls=BACKGROUND_CALLS if background else MAX_CALLS,
+            background=background,
         )
         try:
             folded = await self._folder.fold(job)
@@ -100,26 +111,29 @@ class CompactionRuns:
             raise
         except SummaryFailed as error:
             reporter.report(COMPACTION_FAILED, session, reason=error.reason, detail=error.detail)
-            struggle = self._after(found.struggle, compact)
-            await self._note_attempt(request, compact, found, struggle)
+            if not background:
+                struggle = self._after(found.struggle, compact)
+                await self._note_attempt(request, compact, found, struggle)
             return Landed("failed", error.reason)
         checkpoint = folded.checkpoint
         if folded.failure and folded.failure != "cooldown":
             reporter.report(COMPACTION_FAILED, session, reason=folded.failure, detail=folded.detail)
-        fit = compact.limits.fit
-        if compact.reason != "budget" and not gains(
-            checkpoint.tokens_before, checkpoint.tokens_after, fit
-        ):
+        if not _is_worth_it(compact, checkpoint):
             reporter.report(COMPACTION_SKIPPED, session, reason="no_gain", rule=compact.reason)
-            await self._note_attempt(request, compact, found, found.struggle)
+            struggle = self._tried(request, compact, found.struggle)
+            await self._note_attempt(request, compact, found, struggle)
             return Landed("skipped", "no_gain")
         try:
+            # What covers a part was written by a model that works.
+            failed = bool(folded.failure) and checkpoint.extractive
             stored = await self._store_checkpoint(
-                request, compact, found, checkpoint, lease, summary_failed=bool(folded.failure)
+                request, compact, found, checkpoint, lease, summary_failed=failed
             )
         except LeaseLost:
             reporter.report(COMPACTION_FAILED, session, reason="taken_over", detail="")
             return JOINED
+        if stored:
+            self._folder.forget(job, folded.spent)
         reporter.completed(checkpoint, compact, stored=stored)
         return Landed("completed", folded.failure, checkpoint)
 
@@ -150,8 +164,7 @@ class CompactionRuns:
             Archived(i, transcript.items[i].raw) for i in compact.cut.replaced() if i not in known
         )
         struggle = self._after(found.struggle, compact) if summary_failed else Struggle()
-        if compact.reason == "budget":
-            struggle = replace(struggle, budget_tried=transcript.items[-1].digest)
+        struggle = self._tried(request, compact, struggle)
         return await self._memory.commit(
             Change(
                 transcript.anchor,
@@ -164,6 +177,11 @@ class CompactionRuns:
                 lease=lease,
             )
         )
+
+    def _tried(self, request: PreparedRequest, compact: Compact, struggle: Struggle) -> Struggle:
+        if compact.reason != "budget":
+            return struggle
+        return replace(struggle, budget_tried=request.parsed.transcript.items[-1].digest)
 
     async def _note_attempt(
         self, request: PreparedRequest, compact: Compact, found: Found, struggle: Struggle
@@ -183,3 +201,14 @@ class CompactionRuns:
             pause = COOL_SECONDS * 2.0 ** min(failures - COOL_AFTER_FAILURES, 10)
             cool_until = self._environment.now() + min(MAX_COOL_SECONDS, pause)
         return replace(struggle, failures=failures, cool_until=cool_until)
+
+
+def _is_worth_it(compact: Compact, checkpoint: Checkpoint) -> bool:
+    before, after = checkpoint.tokens_before, checkpoint.tokens_after
+    if compact.reason == BACKGROUND:
+        # It takes an equal's place, and its size was bounded so that the request stays small.
+        return True
+    if compact.reason == "budget":
+        # Whatever brings it nearer to the limit: else it is refused.
+        return after < before
+    return gains(before, after, compact.limits.fit)

@@ -14,7 +14,7 @@ from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Window
 from proxy.compactor.entries import Found
 from proxy.compactor.memory import LEASE_SECONDS, SessionMemory
-from proxy.compactor.requests import PreparedRequest
+from proxy.compactor.requests import PreparedRequest, Unfinished
 from proxy.compactor.runs import JOINED, CompactionRuns, Landed
 from proxy.sessions.state import Lease
 
@@ -60,6 +60,25 @@ class Turns:
         # extract. A store of our own has nobody else.
         alone = lease == "down" and not self._memory.shared
         return await self._runs.run(request, window, compact, found, summarise=alone)
+
+    async def finish(self, unfinished: Unfinished) -> Landed | None:
+        """Make a compaction that nobody waits for; None when it is not to be made now.
+
+        Whoever is at it already, and whatever has changed since, goes before.
+        """
+        request, compact, found = unfinished.request, unfinished.compact, unfinished.found
+        transcript = request.parsed.transcript
+        cut = transcript.items[compact.cut.length - 1].digest
+        lease = await self._memory.acquire(transcript.anchor, cut)
+        if lease == "held" or (lease == "down" and self._memory.shared):
+            return None
+        if not isinstance(lease, Lease):
+            return await self._runs.run(request, unfinished.window, compact, found)
+        async with self._kept(lease):
+            now = await self._memory.refresh(transcript)
+            if now is None or _in_force(now) != _in_force(found):
+                return None
+            return await self._runs.run(request, unfinished.window, compact, now, lease=lease)
 
     async def _take(
         self,
@@ -107,8 +126,13 @@ class Turns:
 
 
 def _differs(now: Found, before: Found) -> bool:
-    ids = [found.checkpoint.id if found.checkpoint else "" for found in (now, before)]
     # Clips too: a request that fits with another process's clips needs no compaction.
     return (
-        ids[0] != ids[1] or now.struggle != before.struggle or dict(now.clips) != dict(before.clips)
+        _in_force(now) != _in_force(before)
+        or now.struggle != before.struggle
+        or dict(now.clips) != dict(before.clips)
     )
+
+
+def _in_force(found: Found) -> str:
+    return found.checkpoint.id if found.checkpoint else ""

@@ -39,6 +39,10 @@ class Keys:
         """One archived item; what follows its address in an entry is not part of the name."""
         return f"{self.prefix}:{{{anchor.hex()}}}:blob:{address[:ADDRESS_BYTES].hex()}"
 
+    def folds(self, anchor: bytes) -> str:
+        """Running summaries of an anchor."""
+        return f"{self.prefix}:{{{anchor.hex()}}}:folds"
+
     def responses(self, anchor: bytes) -> str:
         """All recorded responses of an anchor, with their items."""
         return f"{self.prefix}:{{{anchor.hex()}}}:responses"

@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from proxy import codec
-from proxy.compaction.checkpoint import Checkpoint
+from proxy.compaction.checkpoint import Checkpoint, Fold
 from proxy.errors import LeaseLost, StateCorrupt, StoreUnavailable
 from proxy.sessions import redis_events
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions.redis_archive import RedisArchive
 from proxy.sessions.redis_client import RedisClient
 from proxy.sessions.redis_cluster import Argument, Reply
+from proxy.sessions.redis_folds import RedisFolds
 from proxy.sessions.redis_index import RedisIndex
 from proxy.sessions.redis_keys import Keys, data, items, text, tuples
 from proxy.sessions.redis_responses import RedisResponses
@@ -71,6 +72,7 @@ class RedisStore:
         self._retention = retention
         self._life = int((retention.session + SLACK_SECONDS) * 1000)
         self._archive = RedisArchive(self._client, self._keys, sealer, retention.archive)
+        self._folds = RedisFolds(self._client, self._keys, sealer, self._life)
         self._index = RedisIndex(self._client, self._keys)
         self.responses = RedisResponses(
             self._client, self._keys, sealer, retention=retention.session, life=self._life
@@ -134,6 +136,20 @@ class RedisStore:
         if session:
             self._remember(session, anchor)
             await self._index.note(session, anchor, change.time)
+
+    async def save_fold(
+        self, anchor: bytes, fold: Fold, time: float, version: int | None = None
+    ) -> None:
+        """See `SessionStore.save_fold`."""
+        await self._folds.save(anchor, fold, version)
+
+    async def load_folds(self, anchor: bytes) -> list[Fold]:
+        """See `SessionStore.load_folds`."""
+        return await self._folds.load(anchor)
+
+    async def drop_folds(self, anchor: bytes, keys: Collection[bytes]) -> None:
+        """See `SessionStore.drop_folds`."""
+        await self._folds.drop(anchor, keys)
 
     async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
         """See `SessionStore.acquire_lease`."""
@@ -356,6 +372,8 @@ class RedisStore:
             # What is not ours expires by itself, if ever.
             with suppress(StateCorrupt):
                 await self._archive.drop(anchor, session, archive_id)
+        if word == "gone":
+            await self._folds.forget(anchor)
         if word == "gone" and not limit and int(told) <= 0:
             await self.responses.drop(anchor)
         await self._index.remove(session)

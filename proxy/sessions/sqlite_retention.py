@@ -16,6 +16,8 @@ def expire_sessions(db: sqlite3.Connection, now: float, retention_seconds: float
     rows = db.execute("SELECT id FROM sessions WHERE used < ?", (limit,)).fetchall()
     delete_sessions(db, [row[0] for row in rows], now)
     db.execute("DELETE FROM struggles WHERE time < ?", (limit,))
+    # Of conversations that came to no session, too.
+    db.execute("DELETE FROM folds WHERE time < ?", (limit,))
     db.execute("DELETE FROM versions WHERE time < ?", (limit,))
     db.execute("DELETE FROM leases WHERE until < ?", (now - _KEEP_LEASE_SECONDS,))
     db.execute(

@@ -12,7 +12,7 @@ from proxy.sessions import state
 from proxy.sessions.state import Change, ClipSet, Lease
 from proxy.telemetry import Event
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 WITH_RESPONSES = 3
 """The first version that has recorded responses."""
 
@@ -75,6 +75,12 @@ _MIGRATIONS = (
         PRIMARY KEY (key, response)
     ) WITHOUT ROWID;
     CREATE INDEX item_names_response ON item_names (response, position);
+    """,
+    """
+    CREATE TABLE folds (
+        id INTEGER PRIMARY KEY, anchor BLOB NOT NULL, key BLOB NOT NULL, time REAL NOT NULL,
+        data BLOB NOT NULL, UNIQUE (anchor, key)
+    );
     """,
 )
 
@@ -273,6 +279,10 @@ def delete_sessions(db: sqlite3.Connection, sessions: Sequence[str], now: float)
             "INSERT INTO versions SELECT anchor, 1, ?2 FROM sessions WHERE id = ?1"
             " ON CONFLICT (anchor) DO UPDATE SET version = version + 1, time = ?2",
             (session, now),
+        )
+        db.execute(
+            "DELETE FROM folds WHERE anchor = (SELECT anchor FROM sessions WHERE id = ?)",
+            (session,),
         )
         for table in ("checkpoints", "clip_sets", "archive", "events"):
             db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))

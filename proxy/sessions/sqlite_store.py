@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from proxy.compaction.checkpoint import Checkpoint
+from proxy.compaction.checkpoint import Checkpoint, Fold
 from proxy.errors import StateCorrupt
-from proxy.sessions import sqlite_export, state
+from proxy.sessions import sqlite_export, sqlite_folds, state
 from proxy.sessions.sqlite_file import SqliteFile
 from proxy.sessions.sqlite_response_rows import drop_anchor
 from proxy.sessions.sqlite_responses import SqliteResponses
@@ -78,6 +78,28 @@ class SqliteStore:
     async def commit(self, change: Change) -> None:
         """See `SessionStore.commit`."""
         await self._file.run(lambda: self._commit(change))
+
+    async def save_fold(
+        self, anchor: bytes, fold: Fold, time: float, version: int | None = None
+    ) -> None:
+        """See `SessionStore.save_fold`."""
+        # Packing needs no lock.
+        data = state.dump_fold(fold)
+        await self._file.run(
+            lambda: self._file.write(
+                lambda db: sqlite_folds.insert(db, anchor, fold.key, data, time, version)
+            )
+        )
+
+    async def load_folds(self, anchor: bytes) -> list[Fold]:
+        """See `SessionStore.load_folds`."""
+        return await self._file.run(lambda: sqlite_folds.select(self._file.db(), anchor))
+
+    async def drop_folds(self, anchor: bytes, keys: Collection[bytes]) -> None:
+        """See `SessionStore.drop_folds`."""
+        await self._file.run(
+            lambda: self._file.write(lambda db: sqlite_folds.delete(db, anchor, keys))
+        )
 
     async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
         """See `SessionStore.acquire_lease`."""

@@ -13,7 +13,7 @@ import zstandard
 from pydantic import TypeAdapter, ValidationError
 
 from proxy import codec
-from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
+from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint, Fold
 from proxy.compaction.clip import Clipped
 from proxy.errors import StateCorrupt, StateLocked
 from proxy.telemetry import Event
@@ -21,6 +21,9 @@ from proxy.telemetry import Event
 COOL_AFTER_FAILURES = 3
 MAX_CLIP_SETS = 64
 """Clip decisions kept per anchor, the newest ones; older ones are of branches long left."""
+
+MAX_FOLDS = 16
+"""Running summaries kept per anchor, the newest ones."""
 
 _MAX_VALUE_BYTES = 1 << 30
 
@@ -150,6 +153,7 @@ def readable(load: Callable[[], _T | None], note: Note) -> _T | None:
 
 
 _CHECKPOINT: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
+_FOLD: TypeAdapter[Fold] = TypeAdapter(Fold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +231,26 @@ def load_checkpoint(data: bytes) -> Checkpoint | None:
         return _CHECKPOINT.validate_json(text)
     except ValidationError:
         raise StateCorrupt("a stored checkpoint is damaged") from None
+
+
+def dump_fold(fold: Fold) -> bytes:
+    """Return the stored form of a running summary."""
+    return pack(_FOLD.dump_json(fold))
+
+
+def load_fold(data: bytes) -> Fold | None:
+    """Read a stored running summary; None when a newer version wrote it.
+
+    Raises:
+        StateCorrupt: when the value is damaged.
+    """
+    text = unpack(data)
+    if _is_newer(text):
+        return None
+    try:
+        return _FOLD.validate_json(text)
+    except ValidationError:
+        raise StateCorrupt("a stored running summary is damaged") from None
 
 
 def dump_clips(clips: Mapping[int, Clipped]) -> bytes:

@@ -8,7 +8,7 @@ are given by the caller; only leases run on the store's own clock, so that many 
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
-from proxy.compaction.checkpoint import Checkpoint
+from proxy.compaction.checkpoint import Checkpoint, Fold
 from proxy.sessions.responses import ResponseStore
 from proxy.sessions.state import (
     AnchorState,
@@ -47,6 +47,25 @@ class SessionStore(Protocol):
             LeaseLost: when the change names a lease that somebody else took over meanwhile, or
                 a version before the latest deletion.
         """
+        ...
+
+    async def save_fold(
+        self, anchor: bytes, fold: Fold, time: float, version: int | None = None
+    ) -> None:
+        """Keep a running summary until its session goes; one under the same key is replaced.
+
+        Of each anchor the newest `MAX_FOLDS` are kept. With a `version`, nothing is kept once a
+        deletion has raised the anchor's above it. What a newer version of the program wrote is
+        not overwritten.
+        """
+        ...
+
+    async def load_folds(self, anchor: bytes) -> list[Fold]:
+        """Return the running summaries of an anchor that can be read, in no order."""
+        ...
+
+    async def drop_folds(self, anchor: bytes, keys: Collection[bytes]) -> None:
+        """Delete running summaries that are needed no longer; unknown keys are harmless."""
         ...
 
     async def acquire_lease(self, anchor: bytes, cut_digest: bytes, seconds: float) -> Lease | None:
@@ -95,7 +114,8 @@ class SessionStore(Protocol):
     async def delete_session(self, session: str) -> bool:
         """Delete a session and all that no other session reaches; False when unknown.
 
-        With the last session of an anchor go the responses that were recorded under it.
+        With the last session of an anchor go the responses that were recorded under it. All
+        running summaries of its anchor go with any session: they are soon made again.
         """
         ...
 
@@ -118,7 +138,8 @@ class SessionStore(Protocol):
     def export(self, session: str, note: Note = ignore) -> AsyncIterator[Change]:
         """Yield changes that recreate a session when another store commits them in order.
 
-        Values that cannot be read are left out, each with a note.
+        Values that cannot be read are left out, each with a note. So are running summaries:
+        what they were made for makes them again.
         """
         ...
 

@@ -181,14 +181,10 @@ class CompactionSettings(Section):
         None, description="File that replaces the summariser prompt ({fence}, {tokens} filled in)."
     )
     background: bool = Field(
-        False, description="Prepare checkpoints ahead of time; not in this version, leave it false."
+        True,
+        description="Finish after a reply what its request could not wait for: a summary that is "
+        "an extract, or covers only the first part.",
     )
-
-    @model_validator(mode="after")
-    def _no_background(self) -> "CompactionSettings":
-        if self.background:
-            raise ValueError("background = true is not available in this version; leave it false")
-        return self
 
 
 class LimitSettings(Section):

@@ -14,11 +14,12 @@ import aiohttp
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
-from proxy.dialects.sse import EventReader
 from proxy.errors import SummaryFailed, UpstreamConnectError, UpstreamError, UpstreamTimeout
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.headers import summary_headers
+from proxy.upstream.overflow import classify
 from proxy.upstream.routes import CHAT_TARGET, RESPONSES_TARGET, Route
+from proxy.upstream.summary_reply import Collected, SummaryText, overflowed, whole
 
 _MAX_TRIES = 6
 _STRUCTURE_WORDS = (
@@ -76,15 +77,6 @@ class SummaryJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryText:
-    """What the summariser wrote."""
-
-    text: str = field(repr=False)
-    cut: bool
-    """Ended by its output limit, the deadline or a broken connection."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Form:
     structure: str = "json_schema"
     output_field: str = ""
@@ -117,26 +109,35 @@ class UpstreamSummarizer:
 
         Raises:
             SummaryFailed: with a reason word: unreachable, timeout, http_<status>, tool_call,
-                broken_stream, error_in_stream, malformed_reply.
+                broken_stream, error_in_stream, malformed_reply. When the prompt was too long it
+                says so besides, with what the upstream told.
         """
         speaks = job.route.speaks_responses
         key = (job.route.base.url, job.route.model, speaks)
         form = self._forms.get(key, _Form(output_field=job.route.output_field, responses=speaks))
-        for _ in range(_MAX_TRIES):
+        for calls in range(1, _MAX_TRIES + 1):
             try:
-                outcome = await self._call(job, form)
-            except UpstreamConnectError as error:
-                raise SummaryFailed("unreachable", str(error)) from None
-            except (UpstreamTimeout, TimeoutError):
-                raise SummaryFailed("timeout", "the summariser gave no answer in time") from None
-            except UpstreamError as error:
-                raise SummaryFailed("broken_stream", str(error)) from None
+                outcome = await self._try(job, form)
+            except SummaryFailed as error:
+                error.calls = calls
+                raise
             if isinstance(outcome, SummaryText):
                 passed_over = form.responses and form.repeatable and _is_prose(outcome)
                 self._remember(key, replace(form, repeated=form.repeated or passed_over))
-                return outcome
+                return replace(outcome, calls=calls)
             form = outcome
         raise SummaryFailed("http_400", "the upstream refused every form of the summariser call")
+
+    async def _try(self, job: SummaryJob, form: _Form) -> SummaryText | _Form:
+        """Ask in one form; return the answer, or the form to ask in next."""
+        try:
+            return await self._call(job, form)
+        except UpstreamConnectError as error:
+            raise SummaryFailed("unreachable", str(error)) from None
+        except (UpstreamTimeout, TimeoutError):
+            raise SummaryFailed("timeout", "the summariser gave no answer in time") from None
+        except UpstreamError as error:
+            raise SummaryFailed("broken_stream", str(error)) from None
 
     def _remember(self, key: tuple[str, str, bool], form: _Form) -> None:
         # Only what led to an answer is worth asking again.
@@ -152,14 +153,14 @@ class UpstreamSummarizer:
         body = codec.dumps(_body(job, form))
         loop = asyncio.get_running_loop()
         first = min(job.deadline, loop.time() + self._times.first_byte)
-        collected = _Collected(_limit(job, form))
+        collected = Collected(_limit(job, form))
         try:
             async with asyncio.timeout_at(first) as timer:
                 async with self._client.send("POST", url, headers, body) as reply:
                     if reply.status != 200:
                         return await _refused(reply, form, job.max_tokens)
                     if reply.content_type != "text/event-stream":
-                        return _whole(await reply.read(), collected)
+                        return whole(await reply.read(), collected)
                     async for chunk in reply.content.iter_any():
                         timer.reschedule(min(job.deadline, loop.time() + self._times.idle))
                         if collected.take(chunk):
@@ -227,12 +228,19 @@ def _is_prose(summary: SummaryText) -> bool:
 
 
 async def _refused(reply: aiohttp.ClientResponse, form: _Form, max_tokens: int) -> _Form:
-    text = (await reply.content.read(_MAX_ERROR_BYTES)).decode("utf-8", "replace").lower()
+    body = await reply.content.read(_MAX_ERROR_BYTES)
+    text = body.decode("utf-8", "replace").lower()
     asked = min(max_tokens, form.cap or max_tokens)
+    overflow = classify(reply.status, body)
+    if overflow is not None and overflow.kind == "input":
+        raise overflowed(f"http_{reply.status}", overflow)
     if reply.status in _NO_ENDPOINT and not form.switched:
         limit = "max_tokens" if form.responses else _RESPONSES_LIMIT
         return replace(form, responses=not form.responses, output_field=limit, switched=True)
     other = _other_form(text, form, asked, reply.status) if reply.status in _NEGOTIABLE else None
+    if other is None and overflow is not None:
+        # Not even a lower output limit can be told apart from what was said.
+        raise overflowed(f"http_{reply.status}", overflow)
     if other is None:
         raise SummaryFailed(
             f"http_{reply.status}", f"the summariser call was answered with HTTP {reply.status}"
@@ -262,110 +270,3 @@ def _other_form(text: str, form: _Form, asked: int, status: int) -> _Form | None
     if form.stream and "stream" in text and "support" in text:
         return replace(form, stream=False)
     return None
-
-
-def _whole(body: bytes, collected: "_Collected") -> SummaryText:
-    try:
-        document = codec.loads(body)
-    except codec.MalformedJson:
-        raise SummaryFailed("malformed_reply", "the summariser's reply is not JSON") from None
-    if isinstance(document, dict) and document.get("object") == "response":
-        if _is_error(document):
-            raise SummaryFailed("error_in_stream", "the summariser's response holds an error")
-        collected.response(document, with_text=True)
-    elif isinstance(document, dict) and codec.as_objects(document.get("choices")):
-        collected.choice(document, "message")
-    else:
-        raise SummaryFailed("malformed_reply", "the summariser's reply is no completion")
-    return collected.result()
-
-
-class _Collected:
-    """The content channel of a reply, as far as it came."""
-
-    def __init__(self, limit: int) -> None:
-        """Take the output limit that was asked for, tokens."""
-        self._limit = limit
-        self._reader = EventReader()
-        self._parts: list[str] = []
-        self._finish = ""
-        self._tool_call = False
-
-    @property
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def take(self, chunk: bytes) -> bool:
-        """Take stream bytes; True once the stream has said that it is done."""
-        for data in self._reader.feed(chunk):
-            if data == b"[DONE]":
-                return True
-            try:
-                event = codec.loads(data)
-            except codec.MalformedJson:
-                raise SummaryFailed("malformed_reply", "the stream is not JSON") from None
-            if isinstance(event, dict) and _is_error(event):
-                if self._parts:
-                    self._finish = "length"
-                    return True
-                raise SummaryFailed("error_in_stream", "the summariser's stream held an error")
-            if isinstance(event, dict) and _type_of(event).startswith("response."):
-                if self._responses_event(event):
-                    return True
-            else:
-                self.choice(event, "delta")
-        return False
-
-    def _responses_event(self, event: JsonObject) -> bool:
-        """Take an event of the Responses API; True when it is the last one."""
-        type_ = _type_of(event)
-        if type_ == "response.output_text.delta":
-            self._parts.append(codec.as_text(event.get("delta")))
-        elif type_ in {"response.completed", "response.incomplete"}:
-            self.response(event.get("response"), with_text=not self._parts)
-            return True
-        return False
-
-    def response(self, response: Json, *, with_text: bool) -> None:
-        """Take a whole response of the Responses API."""
-        members = response if isinstance(response, dict) else {}
-        for item in codec.as_objects(members.get("output")):
-            self._tool_call = self._tool_call or _type_of(item).endswith("_call")
-            if with_text and _type_of(item) == "message":
-                self._parts.append(_content(item.get("content")))
-        usage = members.get("usage")
-        written = usage.get("output_tokens") if isinstance(usage, dict) else None
-        # llama.cpp says "completed" even of what its output limit cut off.
-        cut = isinstance(written, int) and written >= self._limit
-        self._finish = "stop" if members.get("status") == "completed" and not cut else "length"
-
-    def choice(self, document: Json, member: str) -> None:
-        choices = document.get("choices") if isinstance(document, dict) else None
-        for choice in codec.as_objects(choices)[:1]:
-            message = choice.get(member)
-            if isinstance(message, dict):
-                self._parts.append(_content(message.get("content")))
-                self._tool_call = self._tool_call or bool(message.get("tool_calls"))
-            self._finish = codec.as_text(choice.get("finish_reason")) or self._finish
-
-    def result(self) -> SummaryText:
-        if self._tool_call and not self.text.strip():
-            raise SummaryFailed("tool_call", "the summariser answered with a tool call")
-        if not self._finish and not self.text:
-            raise SummaryFailed("broken_stream", "the summariser's reply holds nothing")
-        # A stream that ends without a finish reason was cut (llama.cpp and OpenAI always send one).
-        return SummaryText(self.text, cut=self._finish not in {"stop", "tool_calls", "eos"})
-
-
-def _type_of(event: JsonObject) -> str:
-    return codec.as_text(event.get("type"))
-
-
-def _is_error(event: JsonObject) -> bool:
-    return bool(event.get("error")) or _type_of(event) in {"error", "response.failed"}
-
-
-def _content(content: Json) -> str:
-    if isinstance(content, list):
-        return "".join(codec.as_text(part.get("text")) for part in codec.as_objects(content))
-    return codec.as_text(content)

@@ -14,7 +14,7 @@ import pytest
 
 from proxy import codec
 from proxy.codec import JsonObject
-from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint
+from proxy.compaction.checkpoint import SCHEMA_VERSION, Checkpoint, Fold
 from proxy.compaction.clip import Clipped
 from proxy.errors import LeaseLost
 from proxy.sessions import state
@@ -64,6 +64,10 @@ class StoreHarness(ABC):
         """Overwrite the stored bytes of a clip set."""
 
     @abstractmethod
+    async def put_fold(self, anchor: bytes, fold: Fold, data: bytes) -> None:
+        """Overwrite the stored bytes of a running summary."""
+
+    @abstractmethod
     async def blobs(self) -> int:
         """Count the stored archive blobs."""
 
@@ -103,7 +107,27 @@ def make_checkpoint(id: str, cut: int = 1, session: str = "s1", created: float =
         omitted=3,
         model="model-x",
         created=created,
+        covered=2,
     )
+
+
+def make_fold(number: int, form: str = "1", text: str = "") -> Fold:
+    """A running summary: sections without `text`."""
+    sections: JsonObject = {"goal": "réparer 🙂 \x00", "discoveries": ["a"]}
+    return Fold(
+        digest=digest(number),
+        form=form,
+        covered=number + 1,
+        left_out=(0, 2),
+        sections=None if text else sections,
+        text=text,
+        partial=bool(text),
+        created=NOW + number,
+    )
+
+
+def by_key(folds: Sequence[Fold]) -> list[Fold]:
+    return sorted(folds, key=lambda fold: fold.key)
 
 
 def checkpoint_change(
@@ -450,6 +474,104 @@ class SessionStoreContract:
         assert await store.delete_session("s2") is True
         assert await look(store, [digest(2)]) == AnchorState()
         assert await harness.blobs() == 0
+
+    # --- running summaries ---
+
+    async def test_running_summaries_are_found_by_anchor(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        assert await store.load_folds(ANCHOR) == []
+        folds = [make_fold(1), make_fold(2, text="plain"), make_fold(1, form="1:ab")]
+        for fold in folds:
+            await store.save_fold(ANCHOR, fold, NOW)
+        await store.save_fold(OTHER, make_fold(9), NOW)
+        again = await harness.open()
+        assert by_key(await again.load_folds(ANCHOR)) == by_key(folds)
+        assert await again.load_folds(OTHER) == [make_fold(9)]
+
+    async def test_a_running_summary_takes_the_place_of_the_one_before(
+        self, store: SessionStore
+    ) -> None:
+        await store.save_fold(ANCHOR, make_fold(1), NOW)
+        await store.save_fold(ANCHOR, make_fold(1, text="better"), NOW)
+        assert await store.load_folds(ANCHOR) == [make_fold(1, text="better")]
+
+    async def test_only_the_newest_running_summaries_are_kept(self, store: SessionStore) -> None:
+        await store.save_fold(OTHER, make_fold(0), NOW)
+        for number in (*range(20), 1):
+            await store.save_fold(ANCHOR, make_fold(number), NOW)
+        kept = {fold.covered - 1 for fold in await store.load_folds(ANCHOR)}
+        assert kept == {*range(20 - state.MAX_FOLDS + 1, 20), 1}
+        assert await store.load_folds(OTHER) == [make_fold(0)]
+
+    async def test_running_summaries_are_dropped_by_key(self, store: SessionStore) -> None:
+        folds = [make_fold(number) for number in range(4)]
+        for fold in folds:
+            await store.save_fold(ANCHOR, fold, NOW)
+        await store.drop_folds(ANCHOR, [])
+        await store.drop_folds(OTHER, [folds[0].key])
+        await store.drop_folds(ANCHOR, [folds[0].key, folds[2].key, b"unknown"])
+        assert by_key(await store.load_folds(ANCHOR)) == [folds[1], folds[3]]
+        await store.drop_folds(ANCHOR, [fold.key for fold in folds])
+        assert await store.load_folds(ANCHOR) == []
+
+    async def test_running_summaries_go_with_a_session_of_their_anchor(
+        self, store: SessionStore
+    ) -> None:
+        await store.commit(checkpoint_change(make_checkpoint("cp1")))
+        await store.commit(checkpoint_change(make_checkpoint("cp2", session="s2"), anchor=OTHER))
+        for anchor in (ANCHOR, OTHER):
+            await store.save_fold(anchor, make_fold(1), NOW)
+        assert await store.delete_session("s1") is True
+        assert await store.load_folds(ANCHOR) == []
+        assert await store.load_folds(OTHER) == [make_fold(1)]
+
+    async def test_running_summaries_go_with_expired_sessions(self, store: SessionStore) -> None:
+        await store.commit(checkpoint_change(make_checkpoint("cp1")))
+        await store.save_fold(ANCHOR, make_fold(1), NOW)
+        assert await store.expire(NOW + DAY - 1) == 0
+        assert await store.load_folds(ANCHOR) == [make_fold(1)]
+        assert await store.expire(NOW + DAY + 1) == 1
+        assert await store.load_folds(ANCHOR) == []
+
+    async def test_after_a_deletion_nothing_comes_back_that_was_read_before(
+        self, store: SessionStore
+    ) -> None:
+        await store.commit(checkpoint_change(make_checkpoint("cp1")))
+        before = (await look(store)).version
+        await store.save_fold(ANCHOR, make_fold(1), NOW, before)
+        assert await store.load_folds(ANCHOR) == [make_fold(1)]
+        await store.delete_session("s1")
+        await store.save_fold(ANCHOR, make_fold(1), NOW, before)
+        assert await store.load_folds(ANCHOR) == []
+        await store.save_fold(ANCHOR, make_fold(1), NOW, before + 1)
+        assert await store.load_folds(ANCHOR) == [make_fold(1)]
+
+    async def test_a_running_summary_that_cannot_be_read_counts_as_absent(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        for number in (1, 2, 3):
+            await store.save_fold(ANCHOR, make_fold(number), NOW)
+        newer = state.pack(codec.dumps({"schema_version": SCHEMA_VERSION + 1, "invented": 1}))
+        await harness.put_fold(ANCHOR, make_fold(1), b"damaged")
+        await harness.put_fold(ANCHOR, make_fold(2), newer)
+        assert await store.load_folds(ANCHOR) == [make_fold(3)]
+        # What a newer version wrote is not ours to overwrite.
+        for number in (1, 2):
+            await store.save_fold(ANCHOR, make_fold(number), NOW)
+        assert by_key(await store.load_folds(ANCHOR)) == [make_fold(1), make_fold(3)]
+
+    async def test_an_export_leaves_running_summaries_out(
+        self, harness: StoreHarness, store: SessionStore
+    ) -> None:
+        await store.commit(checkpoint_change(make_checkpoint("cp1")))
+        await store.save_fold(ANCHOR, make_fold(1), NOW)
+        changes = [change async for change in store.export("s1")]
+        await store.delete_session("s1")
+        for change in changes:
+            await store.commit(change)
+        assert await store.load_checkpoint(ANCHOR, "cp1") == make_checkpoint("cp1")
+        assert await store.load_folds(ANCHOR) == []
 
     # --- secrets ---
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from proxy import codec
-from proxy.compaction.checkpoint import Checkpoint
+from proxy.compaction.checkpoint import Checkpoint, Fold
 from proxy.errors import StateCorrupt
 from proxy.sessions import redis_events, state
 from proxy.sessions.redis_client import RedisClient
@@ -87,6 +87,11 @@ class RedisHarness(ResponseHarness):
 
     async def put_clips(self, anchor: bytes, clips: ClipSet, data: bytes) -> None:
         await self._put(b"k:" + clips.digest + clips.checkpoint.encode(), data)
+
+    async def put_fold(self, anchor: bytes, fold: Fold, data: bytes) -> None:
+        assert (
+            await self.client.call("HSET", self.keys.folds(anchor), fold.key, envelope(data)) == 0
+        )
 
     async def blobs(self) -> int:
         return len({key async for key in self.client.keys(f"{self.prefix}:*:blob:*")})

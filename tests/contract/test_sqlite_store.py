@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.compaction.checkpoint import Fold
 from proxy.errors import StateCorrupt, StoreTooNew, StoreUnavailable
 from proxy.sessions import sqlite_export, sqlite_schema, sqlite_store, state
 from proxy.sessions.sqlite_store import SqliteStore
@@ -89,6 +90,9 @@ class SqliteHarness(ResponseHarness):
             clips.digest,
             clips.checkpoint,
         )
+
+    async def put_fold(self, anchor: bytes, fold: Fold, data: bytes) -> None:
+        self._put("UPDATE folds SET data = ? WHERE anchor = ? AND key = ?", data, anchor, fold.key)
 
     async def blobs(self) -> int:
         with closing(sqlite3.connect(self.path)) as db:

@@ -1,4 +1,4 @@
-"""The summariser's question: passages, fitting, fences, schema."""
+"""The summariser's question: passages, fences, schema."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,16 +6,10 @@ from hypothesis import strategies as st
 from proxy.codec import JsonObject
 from proxy.compaction import prompt
 from proxy.compaction.checkpoint import SECTION_NAMES, Sections
-from proxy.compaction.clip import MARKER
-from proxy.compaction.measure import text_tokens
 from proxy.compaction.prompt import Passage
 from proxy.transcript import Binary, Call, Content, Kind
 from tests.builders import assistant, call, developer, result, system, text_part, user
-from tests.strategies import IMAGE, contents_of, conversations, texts, to_transcript
-
-_PARTS = st.lists(
-    st.builds(Passage, st.just("[1] user:"), texts(9000), st.booleans()), min_size=1, max_size=8
-)
+from tests.strategies import IMAGE, contents_of, conversations, to_transcript
 
 
 def _passages(messages: list[JsonObject], indexes: list[int] | None = None) -> list[Passage]:
@@ -54,47 +48,9 @@ def test_our_own_tags_in_the_span_are_defused() -> None:
 def test_nothing_of_the_system_prompt_or_the_reasoning_is_in_the_span(
     messages: list[JsonObject],
 ) -> None:
-    text, _ = prompt.fit_span(_passages(messages), 1_000_000)
+    text = prompt.join(_passages(messages))
     assert "careful coding agent" not in text
     assert "Let me look." not in text
-
-
-def test_a_span_that_fits_is_whole() -> None:
-    parts = [Passage("[1] user:", "x " * 9000, False), Passage("[2] result of read:", "", True)]
-    text, dropped = prompt.fit_span(parts, 4508)
-    assert (text, dropped) == ("[1] user:\n" + "x " * 9000 + "\n[2] result of read:", 0)
-    assert MARKER in prompt.fit_span(parts, 4507)[0]
-
-
-def test_results_are_clipped_together_with_longer_texts() -> None:
-    parts = [Passage("u", "x " * 10_000, False), Passage("r", "y " * 10_000, True)]
-    text, dropped = prompt.fit_span(parts, 6100)
-    assert dropped == 0
-    assert text.count(MARKER) == 2
-    assert len(text) == 16_000 + 8000 + len("u\n\nr\n")
-
-
-@given(_PARTS, st.integers(16, 8000))
-def test_the_span_fits_and_says_what_was_left_out(parts: list[Passage], tokens: int) -> None:
-    text, dropped = prompt.fit_span(parts, tokens)
-    assert text_tokens(text) <= tokens
-    assert text.count("[1] user:") == len(parts) - dropped
-    assert (f"[{dropped} entries left out here]" in text) is (dropped > 0)
-
-
-@given(st.integers(100, 3000))
-def test_the_extract_keeps_the_beginning_and_more_of_the_end(tokens: int) -> None:
-    parts = [Passage(f"[{n}] user:", f"text{n} " + "x " * 100, False) for n in range(200)]
-    text, dropped = prompt.fit_span(parts, tokens)
-    kept = [n for n in range(200) if f"text{n} " in text]
-    head = next((at for at, n in enumerate(kept) if n != at), len(kept))
-    assert 200 - len(kept) == dropped > 0
-    assert kept == [*range(head), *range(200 - (len(kept) - head), 200)]
-    assert head <= len(kept) - head
-    assert text_tokens(text) <= tokens
-    if tokens > 400:
-        assert head > 0
-        assert 56 * len(kept) > tokens - 3 * 60
 
 
 def test_the_instruction_names_fence_and_length() -> None:

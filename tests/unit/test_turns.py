@@ -1,7 +1,7 @@
 """Whose turn it is: one compaction at a time, taken over when its maker is gone."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -14,7 +14,7 @@ from proxy.compactor import turns as module
 from proxy.compactor.entries import NOTHING, Found
 from proxy.compactor.memory import SessionMemory
 from proxy.compactor.ports import Rules
-from proxy.compactor.requests import Handling, PreparedRequest
+from proxy.compactor.requests import Handling, PreparedRequest, Unfinished
 from proxy.compactor.runs import JOINED, CompactionRuns, Landed
 from proxy.compactor.turns import Turns
 from proxy.sessions.state import Lease
@@ -22,7 +22,7 @@ from proxy.upstream.routes import Base, Route
 from tests import builders as b
 from tests.strategies import DIALECT, ask, to_request
 from tests.unit.test_breaker import Clock
-from tests.unit.test_memory import FakeStore, change_of
+from tests.unit.test_memory import FakeStore, change_of, checkpoint_of
 from tests.unit.test_storage import Told
 
 WINDOW = Window(8192)
@@ -250,3 +250,42 @@ async def test_a_failed_compaction_gives_its_lease_back() -> None:
         await rig.start()
     await rig.settle()
     assert rig.store.held == {}
+
+
+async def finish(rig: Rig, *, checkpoint: str = "") -> Landed | None:
+    """Finish what was made up to the cut."""
+    found = replace(NOTHING, checkpoint=checkpoint_of(TRANSCRIPT, COMPACT.cut.length, checkpoint))
+    return await rig.turns.finish(Unfinished(request(), WINDOW, COMPACT, found))
+
+
+async def test_the_background_makes_it_under_a_lease() -> None:
+    rig = Rig()
+    await rig.store.commit(change_of(TRANSCRIPT, COMPACT.cut.length))
+    assert await finish(rig) is DONE
+    assert [(lease is not None, how) for lease, how in rig.runs.made] == [(True, True)]
+    await rig.settle()
+    assert rig.store.held == {}
+
+
+async def test_the_background_waits_for_nobody() -> None:
+    rig = Rig()
+    rig.store.held[TRANSCRIPT.anchor, CUT] = 1000
+    assert await finish(rig) is None
+    assert rig.runs.made == []
+
+
+async def test_what_is_no_longer_in_force_is_not_finished() -> None:
+    rig = Rig()
+    await rig.store.commit(change_of(TRANSCRIPT, COMPACT.cut.length, "another"))
+    assert await finish(rig, checkpoint="before") is None
+    deleted = Rig()
+    assert await finish(deleted) is None
+    assert rig.runs.made == deleted.runs.made == []
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_without_a_store_only_who_is_alone_finishes_anything(shared: bool) -> None:
+    rig = Rig(shared=shared)
+    rig.store.failure = "unreachable"
+    assert await finish(rig) is (None if shared else DONE)
+    assert rig.runs.made == ([] if shared else [(None, True)])
