@@ -188,11 +188,14 @@ class Carry:
     """The message that carries a checkpoint.
 
     With `onto` empty it is a user message of its own; otherwise `text` stands in front of the
-    content of those user messages, which become one.
+    content of those messages, which become one of the user's.
     """
 
     text: str = field(repr=False)
     onto: tuple[Keep, ...] = ()
+    """User messages; in front of them system messages, where these may not stand apart."""
+    plain: bool = False
+    """Whether a content that is all text is written as one string."""
 
 
 Piece = Keep | Carry

@@ -224,7 +224,11 @@ def check(raw: bytes, rules: Rules, stored: Stored) -> list[Rejection]:
     if found:
         return found
     items = _whole_input(body, given, stored)
-    found = [*_structure(items, rules), *_ids(items, stored), *_window(body, items, rules.window)]
+    found = [
+        *_structure(body, items, rules),
+        *_ids(items, stored),
+        *_window(body, items, rules.window),
+    ]
     if not found:
         stored.observe(items)
     return found
@@ -356,7 +360,7 @@ def _whole_input(body: JsonObject, given: Sequence[JsonObject], stored: Stored) 
     return items
 
 
-def _structure(items: Sequence[JsonObject], rules: Rules) -> Iterator[Rejection]:
+def _structure(body: JsonObject, items: Sequence[JsonObject], rules: Rules) -> Iterator[Rejection]:
     if rules.strict_pairing:
         yield from pairing(items)
         yield from followed(items)
@@ -367,6 +371,24 @@ def _structure(items: Sequence[JsonObject], rules: Rules) -> Iterator[Rejection]
         yield from chat.alternate(messages)
     if rules.first_user:
         yield from chat.first_user(messages)
+    if rules.template is not None:
+        yield from rules.template(rendered(items, as_text(body.get("instructions"))))
+
+
+def rendered(items: Sequence[JsonObject], told: str = "") -> list[JsonObject]:
+    """Return what a chat template is given: calls belong to the model's message before them."""
+    messages: list[JsonObject] = [{"role": "system", "content": told}] if told else []
+    for item in items:
+        kind = type_of(item)
+        if kind in CALLS:
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": ""})
+            messages[-1]["tool_calls"] = [{}]
+        elif kind in PAIRS:
+            messages.append({"role": "tool", "content": ""})
+        elif kind == "message":
+            messages.append({"role": as_text(item.get("role")), "content": ""})
+    return messages
 
 
 def pairing(items: Sequence[JsonObject]) -> Iterator[Rejection]:

@@ -3,7 +3,7 @@
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -12,7 +12,17 @@ import zstandard
 from proxy.codec import Json, JsonObject, MalformedJson, as_objects, as_text, dumps, loads
 
 VIOLATIONS = frozenset(
-    {"pairing", "one_system", "alternate", "first_user", "window", "item", "ids", "reasoning"}
+    {
+        "pairing",
+        "one_system",
+        "alternate",
+        "first_user",
+        "template",
+        "window",
+        "item",
+        "ids",
+        "reasoning",
+    }
 )
 """The rules whose rejections count as violations of the conversation's structure."""
 
@@ -61,6 +71,8 @@ class Rules:
     alternate: bool = False
     first_user: bool = False
     json_arguments: bool = False
+    template: "Callable[[Sequence[JsonObject]], Iterator[Rejection]] | None" = None
+    """What the model's chat template objects to (`tests.upstream_templates`)."""
     reject_response_format: set[str] = field(default_factory=set)
     reject_params: set[str] = field(default_factory=set)
     takes_response_format: bool = False
@@ -214,6 +226,8 @@ def _structure(messages: Sequence[JsonObject], rules: Rules) -> Iterator[Rejecti
         yield from first_user(messages)
     if rules.json_arguments:
         yield from json_arguments(messages)
+    if rules.template is not None:
+        yield from rules.template(messages)
 
 
 def pairing(messages: Sequence[JsonObject]) -> Iterator[Rejection]:

@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from proxy.compaction import cutpoints
 from proxy.compaction.layout import Cut, arrange, pin, validate
+from proxy.compaction.measure import MESSAGE_OVERHEAD_TOKENS
 from proxy.compaction.policy import SUMMARY_TOKENS, Budget, CompactionPolicy
 from proxy.errors import InvariantBroken
 from proxy.transcript import Kind, Size, Transcript, total
@@ -22,6 +23,9 @@ NOTHING_CLIPPED: Mapping[int, Size] = {}
 
 FRAME_TOKENS = 130
 """About what the frame and the headings of a checkpoint cost."""
+
+WARY_SLACK = 1.15
+"""Text is judged by samples, so a whole may count for more than the parts it was fitted by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ def choose(
     *,
     after_cut: int,
     smallest: bool = False,
+    wary: bool = False,
     clipped: Mapping[int, Size] = NOTHING_CLIPPED,
 ) -> Candidate | None:
     """Return the cut to make, or None when there is no legal one.
@@ -54,9 +59,11 @@ def choose(
         limits: its aim and checkpoint budget.
         after_cut: cuts up to this index are already covered by a checkpoint.
         smallest: take the cut that leaves least, whatever the aim.
+        wary: expect the largest checkpoint that may come of it: a result did not keep what the
+            estimate had promised, and none shall be thrown away for that again.
         clipped: sizes of the items that are clipped, by index.
     """
-    sizes = _Sizes(transcript, limits, clipped)
+    sizes = _Sizes(transcript, limits, clipped, wary=wary)
     fallback: list[Candidate] = []
     for length, kept in _candidates(transcript, policy, after_cut):
         rough = sizes.after(length, kept, ())
@@ -107,7 +114,10 @@ def _candidates(
 class _Sizes:
     """Estimates of what is left after a cut, from running sums."""
 
-    def __init__(self, transcript: Transcript, limits: Budget, clipped: Mapping[int, Size]) -> None:
+    def __init__(
+        self, transcript: Transcript, limits: Budget, clipped: Mapping[int, Size], *, wary: bool
+    ) -> None:
+        self._wary = wary
         self._transcript = transcript
         self._limits = limits
         items = transcript.items
@@ -126,6 +136,9 @@ class _Sizes:
         quoted = self._said[length] - sum(items[i].tokens for i in kept)
         ledger = min(self._limits.ledger, quoted)
         checkpoint = min(self._limits.checkpoint, ledger + SUMMARY_TOKENS + FRAME_TOKENS)
+        if self._wary:
+            largest = max(self._limits.checkpoint, FRAME_TOKENS)
+            checkpoint = int(WARY_SLACK * largest) + MESSAGE_OVERHEAD_TOKENS
         return self._base + checkpoint + stay + self._sums[-1] - self._sums[length]
 
     def pinned(self, length: int, kept: Sequence[int]) -> Candidate | None:

@@ -3,6 +3,10 @@
 Order: pinned system items, then the message that carries the checkpoint (the first kept user
 message, or a user message of its own), then the other pinned items, then everything after the
 cut. The instructions stand in front of all of it and are not part of a layout.
+
+Some chat templates take no second system message, or no two user messages next to each other
+even where a client had them. For their models a layout is `joined`: whatever could stand beside
+the checkpoint's message is part of it.
 """
 
 import itertools
@@ -41,6 +45,7 @@ class Cut:
 NO_CAPS: Mapping[int, Caps] = {}
 
 _CONVERSATION = {Kind.USER, Kind.ASSISTANT, Kind.RESULT}
+_SPEAKERS = frozenset({"user", "assistant", "tool", "function"})
 
 
 def pin(items: Sequence[Item], length: int, kept: Sequence[int], trigger: int) -> Cut:
@@ -111,9 +116,22 @@ def _image_groups(items: Sequence[Item], start: int, end: int, trigger: int) -> 
 
 
 def arrange(
-    items: Sequence[Item], cut: Cut, text: str, caps: Mapping[int, Caps] = NO_CAPS
+    items: Sequence[Item],
+    cut: Cut,
+    text: str,
+    caps: Mapping[int, Caps] = NO_CAPS,
+    *,
+    joined: bool = False,
 ) -> tuple[Piece, ...]:
     """Lay out the request that a checkpoint with rendering `text` makes of `items`.
+
+    Args:
+        items: of the request.
+        cut: what the checkpoint replaces.
+        text: its rendering.
+        caps: how far items are clipped, by index.
+        joined: pinned system items and the user messages that follow the checkpoint are one
+            message with it.
 
     Raises:
         InvariantBroken: when nothing is kept after the cut.
@@ -124,6 +142,20 @@ def arrange(
     def keep(index: int) -> Keep:
         return Keep(items[index], index, caps.get(index, Caps()))
 
+    if joined:
+        before, onto, stay = _joined_places(items, cut)
+        return (
+            *(keep(i) for i in before),
+            Carry(text, tuple(keep(i) for i in onto), plain=True),
+            *(keep(i) for i in stay),
+        )
+    onto, stay = _places(items, cut)
+    carrier = Carry(text, tuple(keep(i) for i in onto))
+    return (*(keep(i) for i in cut.front), carrier, *(keep(i) for i in stay))
+
+
+def _places(items: Sequence[Item], cut: Cut) -> tuple[list[int], list[int]]:
+    """Return what the checkpoint is merged onto, and what follows."""
     rest = list(range(cut.length, len(items)))
     early = _said_before_users(items, cut)
     pinned = [i for i in cut.pinned if i not in early]
@@ -142,9 +174,24 @@ def arrange(
         onto, after = [*after, rest.pop(0)], []
     else:
         onto, after = after[:1], after[1:]
-    carrier = Carry(text, tuple(keep(i) for i in onto))
-    stay = [*after, *pinned, *rest]
-    return (*(keep(i) for i in cut.front), carrier, *(keep(i) for i in stay))
+    return onto, [*after, *pinned, *rest]
+
+
+def _joined_places(items: Sequence[Item], cut: Cut) -> tuple[list[int], list[int], list[int]]:
+    """Return what stands before the checkpoint, what it is merged onto, and what follows."""
+    before: list[int] = []
+    if cut.pinned and all(_is_silent(items[i]) for i in cut.pinned):
+        # Templates do not see these, so a user message behind them would follow the record's.
+        before, cut = [*cut.pinned], Cut(cut.length, cut.kept, cut.front)
+    onto, stay = _places(items, cut)
+    while stay and items[stay[0]].kind is Kind.USER:
+        onto.append(stay.pop(0))
+    return before, [*cut.front, *onto], stay
+
+
+def _is_silent(item: Item) -> bool:
+    """Whether an item is nothing that anybody said."""
+    return item.kind is Kind.OPAQUE and item.role not in _SPEAKERS
 
 
 def _said_before_users(items: Sequence[Item], cut: Cut) -> list[int]:
@@ -238,7 +285,8 @@ def _check_roles(transcript: Transcript, pieces: Sequence[Piece]) -> None:
         head, last = _ends(piece)
         role = piece.item.role if isinstance(piece, Keep) else "user"
         is_system = isinstance(piece, Keep) and piece.item.kind is Kind.INSTRUCTION
-        if first and not is_system:
+        is_silent = isinstance(piece, Keep) and _is_silent(piece.item)
+        if first and not (is_system or is_silent):
             first = False
             if role != "user" and not (head == 0 or _first_was(transcript, head)):
                 raise InvariantBroken("the first message is not a user message")
@@ -256,9 +304,8 @@ def _check_roles(transcript: Transcript, pieces: Sequence[Piece]) -> None:
 def _ends(piece: Piece) -> tuple[int, int]:
     if isinstance(piece, Keep):
         return piece.index, piece.index
-    if piece.onto:
-        return piece.onto[0].index, piece.onto[-1].index
-    return -2, -2
+    users = [kept.index for kept in piece.onto if kept.item.kind is Kind.USER]
+    return (users[0], users[-1]) if users else (-2, -2)
 
 
 def _first_was(transcript: Transcript, index: int) -> bool:

@@ -13,7 +13,10 @@ from proxy import codec
 from proxy.codec import Json, JsonObject
 from proxy.dialects.bodies import ArgumentClipper, TextClipper
 from proxy.dialects.parts import text_key, text_of
-from proxy.transcript import Caps, Carry, Keep, Piece
+from proxy.transcript import Caps, Carry, Keep, Kind, Piece
+
+SYSTEM_SAID = "A system message of this conversation, still in force:"
+"""In front of a system message that had to become part of a user message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +81,42 @@ class PieceWriter(ABC):
     def _carried(self, carry: Carry) -> bytes:
         messages = [codec.split_object(codec.mend_surrogates(self._kept(k))) for k in carry.onto]
         values = [codec.loads(members.get("content", b"null")) for members in messages]
-        content: Json
-        if all(isinstance(value, str) for value in values):
-            content = carry.text + "\n\n".join(codec.as_text(value) for value in values)
-        else:
-            parts: list[Json] = [self._part(carry.text)]
-            for value in values:
-                parts += value if isinstance(value, list) else [self._part(value)] if value else []
-            content = parts
+        if carry.plain:
+            values = [_as_string(value) for value in values]
+        rules = [
+            _quoted(value) if kept.item.kind is Kind.INSTRUCTION else value
+            for kept, value in zip(carry.onto, values, strict=True)
+        ]
+        content = self._joined(carry.text, rules)
+        if carry.onto[-1].item.kind is Kind.INSTRUCTION:
+            return codec.dumps({**self.record(""), "content": content})
         # The newest of the joined messages gives the other members, such as `name`.
         return codec.join_object({**messages[-1], "content": codec.dumps(content)})
 
+    def _joined(self, text: str, values: Sequence[Json]) -> Json:
+        if all(isinstance(value, str) for value in values):
+            return text + "\n\n".join(codec.as_text(value) for value in values)
+        parts: list[Json] = [self._part(text)]
+        for value in values:
+            parts += value if isinstance(value, list) else [self._part(value)] if value else []
+        return parts
+
     def _part(self, text: Json) -> Json:
         return {"type": self.text_part, "text": text}
+
+
+def _as_string(content: Json) -> Json:
+    """Return a content as one string, if it is all text."""
+    if not isinstance(content, list) or not content:
+        return content
+    keys = [text_key(part) for part in content]
+    if not all(keys):
+        return content
+    return "\n\n".join(text_of(part, key or "") for part, key in zip(content, keys, strict=True))
+
+
+def _quoted(content: Json) -> str:
+    """Return what a system message says, for where it may not stand apart."""
+    text = _as_string(content)
+    said = text if isinstance(text, str) else codec.dumps(text).decode()
+    return f"{SYSTEM_SAID}\n{said}"

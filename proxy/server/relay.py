@@ -24,6 +24,9 @@ WHOLE_REPLY_BYTES = 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 """How much of an error is read to see what it is about."""
 
+GRACE_SECONDS = 0.5
+"""Work that begins when the silence is long enough already has so long to end without a comment."""
+
 _ADDED_BY_AIOHTTP = ("Server", "Content-Type")
 _T = TypeVar("_T")
 
@@ -127,8 +130,9 @@ def broken_off(request: web.Request) -> web.Response:
 class EarlyStream:
     """Keeps a streaming client company while a compaction runs.
 
-    Nothing is sent for the first `seconds`, so that errors still get a real status. Then the
-    stream begins with comments, which every SDK passes over.
+    Nothing is sent for the first `seconds` of a request, so that errors still get a real status.
+    Then the stream begins with comments, which every SDK passes over. What is done for the
+    request besides counts, too: the client hears nothing meanwhile.
     """
 
     def __init__(
@@ -145,18 +149,22 @@ class EarlyStream:
         self._request = request
         self._seconds = seconds
         self._failure = failure
+        self._heard = asyncio.get_running_loop().time()
         self.response: web.StreamResponse | None = None
         self.model = ""
 
     async def __call__(self, work: Coroutine[None, None, _T], /) -> _T:
         """Await `work`, sending a comment each time the silence gets too long."""
-        task = asyncio.get_running_loop().create_task(work)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        pause = max(self._heard + self._seconds - loop.time(), min(GRACE_SECONDS, self._seconds))
         try:
             while True:
-                done, _ = await asyncio.wait({task}, timeout=self._seconds)
+                done, _ = await asyncio.wait({task}, timeout=pause)
                 if done:
                     return task.result()
                 await self._comment()
+                self._heard, pause = loop.time(), self._seconds
         finally:
             task.cancel()
 

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from proxy.codec import JsonObject
 from proxy.compaction import cutpoints
+from proxy.compaction import ledger as ledgers
+from proxy.compaction.checkpoint import render
 from proxy.compaction.choice import Candidate, choose, gains, why_none
-from proxy.compaction.layout import arrange, validate
+from proxy.compaction.layout import arrange, size_of_layout, validate
+from proxy.compaction.measure import text_tokens
 from proxy.compaction.policy import Budget, CompactionPolicy
-from proxy.transcript import Kind, Transcript, total
-from tests.builders import assistant, call, result, system, turn_session, user
-from tests.strategies import conversations, to_transcript
+from proxy.transcript import Kind, Size, Transcript, total
+from tests.builders import assistant, call, prose, result, system, turn_session, user
+from tests.strategies import DIALECT, conversations, to_request, to_transcript
 
 LIMITS = Budget(
     trigger=10_000,
@@ -93,7 +96,7 @@ def test_all_turns_that_may_stay_do_when_the_aim_is_reached() -> None:
 def test_fewer_turns_stay_for_a_lower_aim() -> None:
     transcript = _turns(6)
     each = total(transcript.items[:2]).tokens
-    assert each == 109
+    assert each == 110
     assert _length(_choose(transcript, 300 + 3 * each)) == 6
     assert _length(_choose(transcript, 300 + 3 * each - 1)) == 8
     assert _length(_choose(transcript, 300 + 2 * each - 1)) == 10
@@ -106,7 +109,7 @@ def test_the_smallest_is_taken_when_nothing_reaches_the_aim() -> None:
 
 
 def test_the_estimate_is_base_record_and_what_stays() -> None:
-    transcript = to_transcript([system("s " * 200), *[user("q"), assistant("a" * 40)] * 3])
+    transcript = to_transcript([system("sand " * 80), *[user("q"), assistant("a" * 40)] * 3])
     found = _choose(transcript, 4000, keep_turns=0)
     assert found is not None
     assert found.tokens == 104 + 300 + 5 + 14
@@ -240,3 +243,32 @@ def test_without_pins_the_choice_reaches_the_aim_or_is_the_smallest(
         return
     if least.tokens <= aim or not any(i.kind is Kind.INSTRUCTION or i.has_image for i in items):
         assert found.tokens <= aim or found.tokens == least.tokens
+
+
+@given(conversations(max_chars=600), st.sampled_from([0, 120, 400, 3000]), st.integers(0, 2))
+def test_a_wary_estimate_is_never_exceeded(
+    messages: list[JsonObject], checkpoint: int, keep_turns: int
+) -> None:
+    """Whatever the summariser writes: the result is no larger than what was expected."""
+    request = to_request(messages)
+    limits = replace(LIMITS, aim=0, checkpoint=checkpoint, ledger=checkpoint * 2 // 3)
+    policy = CompactionPolicy(keep_turns=keep_turns)
+    plain = choose(request.transcript, policy, limits, after_cut=0)
+    wary = choose(request.transcript, policy, limits, after_cut=0, wary=True)
+    if plain is None or wary is None:
+        assert plain is wary
+        return
+    items, cut = request.transcript.items, wary.cut
+    book = ledgers.build([DIALECT.read(item) for item in items[: cut.length]], cut.replaced())
+    quoted, _ = ledgers.render(book, limits.ledger)
+    text, _ = render(
+        nonce="0123456789abcdef",
+        body=prose(20_000, 1),
+        ledger=quoted,
+        replaced=len(cut.replaced()),
+        tokens=limits.checkpoint,
+    )
+    pieces = arrange(items, cut, text)
+    fixed = total(request.transcript.instructions) + request.transcript.catalogue
+    size = fixed + size_of_layout(pieces, Size(len(text), text_tokens(text)), {})
+    assert size.tokens <= wary.tokens

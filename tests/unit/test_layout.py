@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy import codec
 from proxy.codec import JsonObject
 from proxy.compaction import cutpoints
 from proxy.compaction.layout import (
@@ -17,9 +18,13 @@ from proxy.compaction.layout import (
     validate,
     whole,
 )
+from proxy.dialects.writing import SYSTEM_SAID
 from proxy.errors import InvariantBroken
 from proxy.transcript import Caps, Carry, Item, Keep, Kind, Piece, Size, Transcript
+from tests import items as b
+from tests import response_strategies
 from tests.builders import assistant, call, developer, result, system, text_part, user
+from tests.response_strategies import inputs
 from tests.strategies import (
     IMAGE,
     conversations,
@@ -332,3 +337,104 @@ def test_the_validator_refuses_reasoning_apart_from_what_it_led_to(
 def test_the_validator_allows_the_end_of_a_run_to_go() -> None:
     items = _shaped("uracu")
     validate(Transcript((), tuple(items)), [Keep(items[index], index) for index in (0, 1, 2, 4)])
+
+
+# For strict templates, where nothing may stand beside the record.
+
+
+def _spoken(raws: Sequence[bytes]) -> list[str]:
+    """Roles of what templates see, the leading system messages aside."""
+    roles = [str(_loaded(raw).get("role", "")) for raw in raws]
+    while roles and roles[0] in {"system", "developer"}:
+        del roles[0]
+    return roles
+
+
+def _loaded(raw: bytes) -> JsonObject:
+    value = codec.loads(raw)
+    assert isinstance(value, dict)
+    return value
+
+
+@given(conversations(max_chars=300), st.sampled_from([400, TRIGGER]))
+def test_joined_nothing_stands_beside_the_record(messages: list[JsonObject], trigger: int) -> None:
+    request = to_request(messages)
+    items = request.transcript.items
+    head = len(request.transcript.instructions)
+    for cut in _cuts(messages, trigger):
+        pieces = arrange(items, cut, "RECORD", joined=True)
+        validate(request.transcript, pieces)
+        assert problems(request, pieces, rewrite(request, pieces)) == []
+        raws = raw_messages(rewrite(request, pieces))[head:]
+        # Nothing but the record and what it stands with comes before the conversation.
+        assert _loaded(raws[0])["role"] == "user"
+        assert "RECORD" in str(_loaded(raws[0])["content"])
+        assert _spoken(raws)[1:2] != ["user"]
+        kept = [k.index for k in kept_of(pieces)]
+        assert sorted([*cut.replaced(), *kept]) == [*range(len(items))]
+
+
+@given(inputs(max_chars=300), st.sampled_from([400, TRIGGER]))
+def test_joined_items_of_the_other_api_follow_the_same_rules(
+    items: list[JsonObject], trigger: int
+) -> None:
+    request = response_strategies.to_request(items)
+    listed = request.transcript.items
+    legal = cutpoints.legal_cuts(listed)
+    run = [*cutpoints.open_user_run(listed)]
+    cuts = [pin(listed, cut, (), trigger) for cut in cutpoints.turn_cuts(listed, legal)]
+    cuts += [pin(listed, cut, run, trigger) for cut in cutpoints.split_cuts(listed, legal)]
+    for cut in cuts:
+        pieces = arrange(listed, cut, "RECORD", joined=True)
+        try:
+            validate(request.transcript, arrange(listed, cut, "RECORD"))
+        except InvariantBroken:
+            continue
+        validate(request.transcript, pieces)
+        carrier = next(n for n, p in enumerate(pieces) if isinstance(p, Carry))
+        assert all(p.item.kind is Kind.OPAQUE for p in pieces[:carrier] if isinstance(p, Keep))
+        if carrier + 1 < len(pieces):
+            after = pieces[carrier + 1]
+            assert isinstance(after, Keep)
+            assert after.item.kind is not Kind.USER
+
+
+def test_joined_a_system_message_is_told_in_front_of_what_the_user_says() -> None:
+    request = to_request(
+        [
+            system("s"),
+            user("a"),
+            system("answer in French"),
+            assistant("b"),
+            user("c"),
+            user([text_part("d"), text_part("e")]),
+            assistant("f"),
+        ]
+    )
+    cut = pin(request.transcript.items, 3, (), TRIGGER)
+    assert cut.front == (1,)
+    pieces = arrange(request.transcript.items, cut, "RECORD\n\n", joined=True)
+    assert _outline(pieces) == [[1, 3, 4], 5]
+    carrier = _loaded(raw_messages(rewrite(request, pieces))[1])
+    assert carrier == user(f"RECORD\n\n{SYSTEM_SAID}\nanswer in French\n\nc\n\nd\n\ne")
+
+
+def test_joined_a_record_of_its_own_tells_the_system_message_too() -> None:
+    request = to_request([assistant("a"), system("rule"), _calls("1"), result("1", "x")])
+    cut = Cut(2, front=(1,))
+    pieces = arrange(request.transcript.items, cut, "RECORD\n\n", joined=True)
+    carrier = _loaded(raw_messages(rewrite(request, pieces))[0])
+    assert carrier == user(f"RECORD\n\n{SYSTEM_SAID}\nrule")
+
+
+def test_joined_what_nobody_said_stands_in_front_of_the_record() -> None:
+    items = response_strategies.to_request(
+        [b.user("a"), *b.DEFINITIONS, b.answer("b"), b.user("c")]
+    ).transcript.items
+    length = len(items) - 1
+    cut = pin(items, length, (), TRIGGER)
+    assert cut.pinned
+    apart = arrange(items, cut, "R")
+    joined = arrange(items, cut, "R", joined=True)
+    assert _outline(apart) == [[], *cut.pinned, length]
+    assert _outline(joined) == [*cut.pinned, [length]]

@@ -7,7 +7,7 @@ from proxy.codec import Json, JsonObject
 from proxy.compaction.clip import MARKER, clip_arguments, clip_texts
 from proxy.dialects.chat_writer import MessageWriter
 from proxy.dialects.response_writer import ItemWriter
-from proxy.dialects.writing import PieceWriter
+from proxy.dialects.writing import SYSTEM_SAID, PieceWriter
 from proxy.transcript import Caps, Carry, Item, Keep, Kind
 
 WRITERS: list[PieceWriter] = [
@@ -87,3 +87,44 @@ def test_arguments_that_are_no_text_stay_what_they_are(writer: PieceWriter) -> N
         "b": 1,
     }
     assert writer.clip_argument('{"b":1}', 50) == '{"b":1}'
+
+
+def rule(content: bytes) -> Keep:
+    raw = b'{"role":"system","content":%b}' % content
+    return Keep(Item(Kind.INSTRUCTION, "system", raw, 0, 0), 0, Caps())
+
+
+def test_a_content_of_texts_is_one_string_where_it_must_be_plain(writer: PieceWriter) -> None:
+    parts: list[Json] = [{"type": writer.text_part, "text": "one"}, {"text": "two", "x": 1}]
+    carry = Carry("record\n", (keep(user(codec.dumps(parts))), keep(user(b'"three"'))), plain=True)
+    assert codec.loads(writer.write(carry)) == {
+        "role": "user",
+        "weight": 1.0,
+        "content": "record\none\n\ntwo\n\nthree",
+    }
+
+
+def test_what_is_no_text_keeps_its_parts(writer: PieceWriter) -> None:
+    odd: JsonObject = {"type": "odd", "x": 1}
+    carry = Carry("record", (keep(user(codec.dumps([odd]))), keep(user(b"null"))), plain=True)
+    value = codec.loads(writer.write(carry))
+    assert isinstance(value, dict)
+    assert value["content"] == [{"type": writer.text_part, "text": "record"}, odd]
+
+
+@pytest.mark.parametrize("content", [b'"be brief"', b'[{"type":"text","text":"be brief"}]'])
+def test_a_system_message_is_told_as_one(writer: PieceWriter, content: bytes) -> None:
+    carry = Carry("record\n", (rule(content), keep(user(b'"go on"'))), plain=True)
+    value = codec.loads(writer.write(carry))
+    assert isinstance(value, dict)
+    assert (value["role"], value["weight"]) == ("user", 1.0)
+    assert value["content"] == f"record\n{SYSTEM_SAID}\nbe brief\n\ngo on"
+
+
+def test_without_a_user_message_the_record_is_the_users_all_the_same(writer: PieceWriter) -> None:
+    carry = Carry("record\n", (rule(b'[{"type":"odd"}]'),), plain=True)
+    value = codec.loads(writer.write(carry))
+    assert value == {
+        **writer.record(""),
+        "content": f'record\n{SYSTEM_SAID}\n[{{"type":"odd"}}]',
+    }
