@@ -1,10 +1,11 @@
 """How many characters and tokens something is worth.
 
 Characters are code points of decoded text, names and arguments; a binary part counts four
-times its tokens. Tokens are characters divided by a ratio, except where that is known to be
-far off: CJK script, base64 and hex cost about a token per character, other text without white
-space (minified, or encoded as JSON) costs by the pieces that tokenizers cut it into, and images
-cost by their pixels, never by the length of their base64.
+times its tokens. Prose has four characters a token. Other text costs about what it is cut into by
+the tokenizers of current models, on the safe side where they differ: digits cost up to a token
+each, base64, hex and dumps nearly one a character, other scripts what their code points cost, and
+images cost by their pixels, never by the length of their base64. What a model really counts is
+learned (`calibration`); this is where learning starts from. Long text is judged by samples.
 """
 
 import math
@@ -13,17 +14,19 @@ import re
 from proxy.transcript import Binary, Content, Size
 
 CHARS_PER_TOKEN = 4.0
-"""The ratio until one has been learned."""
+"""Of prose."""
 
 MESSAGE_OVERHEAD_TOKENS = 4
 """What a chat template adds around each message (role markers, separators)."""
 
-DENSE_RUN_CHARS = 256
-"""An unbroken run of this length is base64, hex, or minified or encoded text."""
+SAMPLED_CHARS = 768
+"""Longer text is judged by pieces of it that are together at least that long."""
 
-_SAMPLES = 8
-_SAMPLE_CHARS = 512
-"""Of a longer run so many pieces of so many characters are looked at."""
+_WINDOW_CHARS = 64
+_MIN_WINDOWS, _MAX_WINDOWS = 12, 96
+_CHARS_PER_WINDOW = 512
+_STRIDE = 61
+_ROUNDING = 1e-6
 
 UNKNOWN_IMAGE_TOKENS = 1500
 """Price of an image whose pixels cannot be read, for example one given by URL."""
@@ -38,86 +41,127 @@ _AUDIO_TOKENS_PER_SECOND = 10
 _AUDIO_BYTES_PER_SECOND = {"wav": 32_000}
 _COMPRESSED_AUDIO_BYTES_PER_SECOND = 16_000
 
-_BLOCK = DENSE_RUN_CHARS // 2
-_DENSE_RUN = re.compile(rf"\S{{{DENSE_RUN_CHARS},}}")
-# Base64 in lines of 64 or 76 that were encoded as JSON has no white space either.
-_ALPHABET_RUN = re.compile(r"[A-Za-z0-9]{256,}|[A-Za-z0-9+/=_-]{64,}")
-# Roughly where tokenizers cut text without white space: within 40 % of cl100k on minified and
-# encoded JSON, CSV, code, style sheets, URLs and lists of paths, and never far below it.
+# What prose and plain code are made of: no more than so much else, and enough spaces.
+_PLAIN = b"abcdefghijklmnopqrstuvwxyz "
+_DIGITS = b"0123456789"
+_CASES = (b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
+_MAX_OTHER, _MAX_DIGITS, _MIN_SPACES = 0.22, 0.06, 0.1
+
+# Roughly where tokenizers cut text. A single space goes with the word that follows it, but not
+# with a number.
 _PIECE = re.compile(
-    r"[A-Z]?[a-z]{1,6}|[A-Z]{1,2}|[0-9]{1,3}|[^\x00-\x7f]|[^A-Za-z0-9\x80-\U0010ffff]{1,3}"
+    r"[A-Z]?[a-z]{1,8}|[A-Z]{1,2}|[0-9]|[-=_*#~]{2,16}|[!-/:-@\[-`{-~]{1,2}|[\r\n]+| {2,}|\t+"
+    r"| (?=[0-9])|[\x00-\x08\x0b-\x1f\x7f]"
 )
-_CJK = re.compile(
-    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef"
-    "\U0001f000-\U0001faff\U00020000-\U0003ffff]+"
+# As many pieces as characters are as many tokens; up to this share of them it is prose.
+_PROSE_PIECES = 0.31
+_DENSE_TOKENS = (1 - 1 / CHARS_PER_TOKEN) / (1 - _PROSE_PIECES)
+_NUMBER = re.compile("[0-9]+")
+# Some tokenizers cut numbers in threes, others at each digit.
+_DIGIT_PIECES, _NUMBER_PIECES = 0.8, 0.2
+
+# Letters in no order, as of base64, come in smaller pieces than words do.
+_RUN = re.compile("[A-Za-z0-9+/_-]{24,}")
+_MIXED_SHARE, _MIXED_PIECES = 0.2, 0.22
+
+_WIDE = re.compile("[^\x00-\x7f]+")
+_SCRIPTS = tuple(
+    (re.compile(f"[{ranges}]+"), tokens)
+    for ranges, tokens in (
+        ("\u2e80-\u303f\u3100-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef", 1.15),  # Han
+        ("\u3040-\u30ff", 0.95),  # Kana
+        ("\u1100-\u11ff\uac00-\ud7ff", 1.05),  # Hangul
+        ("\u00c0-\u00ff", 0.9),  # Latin with accents
+        ("\u0100-\u024f", 1.5),
+        ("\u1e00-\u1eff", 0.6),
+        ("\u0400-\u052f", 0.43),  # Cyrillic
+        ("\u0370-\u03ff", 0.85),  # Greek
+        ("\u0590-\u05ff", 0.9),  # Hebrew
+        ("\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff", 0.66),  # Arabic
+        ("\u0900-\u0dff", 0.9),  # Indic scripts
+        ("\u0e00-\u0eff", 0.75),  # Thai, Lao
+        ("\u2010-\u2027", 1.0),  # dashes, quotation marks, bullets
+        ("\u2500-\u257f", 0.65),  # lines of tables and trees
+        ("\u200d\ufe0f", 1.4),  # what joins and varies emoji
+        ("\U00010000-\U0001ffff", 2.6),  # emoji, flags
+        ("\U00020000-\U0003ffff", 3.0),  # rare Han
+    )
 )
+"""Code points by script, and the tokens that one costs."""
+
+_OTHER_TOKENS = 1.5
 
 
-def text_tokens(text: str, ratio: float = CHARS_PER_TOKEN) -> int:
+def text_tokens(text: str) -> int:
     """Estimate the tokens of `text`, rounded up; 0 for an empty string.
+
+    Never less than a quarter of its characters; of ASCII text never more than its characters.
 
     >>> text_tokens("word " * 8)
     10
-    >>> text_tokens("\u8bed" * 10)
-    10
+    >>> text_tokens("0000: 48 65 6c 6c 6f 0a")
+    22
     """
-    dense = dense_chars(text)
-    return dense + math.ceil((len(text) - dense) / ratio)
+    sample = _sample(text)
+    encoded = sample.encode("ascii", "ignore")
+    tokens = len(encoded) / CHARS_PER_TOKEN
+    if not _is_plain(encoded):
+        dense = _ascii_pieces(sample, encoded) - _PROSE_PIECES * len(encoded)
+        tokens += max(0.0, _DENSE_TOKENS * dense)
+    if len(encoded) < len(sample):
+        tokens += _wide_tokens(sample)
+    return math.ceil(tokens * len(text) / (len(sample) or 1) - _ROUNDING)
 
 
-def dense_chars(text: str) -> int:
-    """Count the characters of `text` that cost about one token each.
-
-    Of text that lies between, as many are counted as come to the same price.
-    """
-    dense = 0
-    if len(text) >= DENSE_RUN_CHARS and _may_have_dense_run(text):
-        runs = _DENSE_RUN.findall(text)
-        dense = sum(map(_dense_of_run, runs))
-        if runs and not text.isascii():
-            text = _DENSE_RUN.sub(" ", text)
-    if not text.isascii():
-        dense += sum(map(len, _CJK.findall(text)))
-    return dense
+def _sample(text: str) -> str:
+    """Return text to judge a longer one by: windows at even distances."""
+    if len(text) <= SAMPLED_CHARS:
+        return text
+    windows = min(_MAX_WINDOWS, max(_MIN_WINDOWS, len(text) // _CHARS_PER_WINDOW))
+    step = len(text) // windows
+    # Not all at the same place of what repeats itself.
+    slack = step - _WINDOW_CHARS + 1
+    starts = [n * step + n * _STRIDE % slack for n in range(windows)]
+    return "".join([text[start : start + _WINDOW_CHARS] for start in starts])
 
 
-def _dense_of_run(run: str) -> int:
-    if run.isalnum():
-        return len(run)
-    dense = sum(len(part) for part in _ALPHABET_RUN.findall(run) if _is_dense(part))
-    rest = _ALPHABET_RUN.sub(_unless_dense, run) if dense else run
-    # As many at one token each, and the others at the usual ratio, make the price of the pieces.
-    more = (CHARS_PER_TOKEN * _pieces(rest) - len(rest)) / (CHARS_PER_TOKEN - 1)
-    return dense + max(0, math.ceil(more))
+def _is_plain(encoded: bytes) -> bool:
+    size = len(encoded)
+    if len(encoded.translate(None, _PLAIN)) > _MAX_OTHER * size:
+        return False
+    if encoded.count(b" ") < _MIN_SPACES * size:
+        return False
+    return size - len(encoded.translate(None, _DIGITS)) <= _MAX_DIGITS * size
 
 
-def _unless_dense(found: "re.Match[str]") -> str:
-    return "" if _is_dense(found[0]) else found[0]
+def _ascii_pieces(text: str, encoded: bytes) -> float:
+    """Return how many pieces the ASCII part of a text has; `encoded` is that part alone."""
+    size = len(encoded)
+    numbers = _NUMBER.findall(text)
+    digits = sum(map(len, numbers))
+    pieces = float(len(_PIECE.findall(text)) - digits)
+    if size - len(encoded.translate(None, _CASES[0])) > size // 16:
+        pieces += _MIXED_PIECES * sum(map(len, filter(_is_mixed, _RUN.findall(text))))
+    pieces += _DIGIT_PIECES * digits + _NUMBER_PIECES * len(numbers)
+    return min(pieces, size)
 
 
-def _is_dense(part: str) -> bool:
-    # Paths are of the alphabet of base64, too, but made of words.
-    return part.isalnum() or _pieces(part) * 2 > len(part)
+def _is_mixed(run: str) -> bool:
+    least, encoded = _MIXED_SHARE * len(run), run.encode()
+    return all(len(run) - len(encoded.translate(None, case)) > least for case in _CASES)
 
 
-def _pieces(run: str) -> float:
-    """Return about how many pieces a tokenizer makes of text without white space."""
-    if len(run) <= _SAMPLES * _SAMPLE_CHARS:
-        return len(_PIECE.findall(run))
-    step = len(run) // _SAMPLES
-    starts = range(0, step * _SAMPLES, step)
-    sampled = sum(len(_PIECE.findall(run, start, start + _SAMPLE_CHARS)) for start in starts)
-    return sampled * len(run) / (_SAMPLES * _SAMPLE_CHARS)
-
-
-def _may_have_dense_run(text: str) -> bool:
-    # A run of 256 covers at least one whole aligned block of 128, so most blocks are left at
-    # their first space: linear, and a fraction of what a regular expression costs here.
-    find = text.find
-    for start in range(0, len(text) - _BLOCK + 1, _BLOCK):
-        if find(" ", start, start + _BLOCK) < 0 and len(text[start : start + _BLOCK].split()) == 1:
-            return True
-    return False
+def _wide_tokens(text: str) -> float:
+    """Estimate what the other part costs."""
+    text = "".join(_WIDE.findall(text))
+    left, tokens = len(text), 0.0
+    for script, each in _SCRIPTS:
+        if not left:
+            break
+        found = sum(map(len, script.findall(text)))
+        tokens += each * found
+        left -= found
+    return tokens + _OTHER_TOKENS * left
 
 
 def image_tokens(width: int, height: int, *, low_detail: bool = False) -> int:

@@ -4,10 +4,12 @@
 compaction; it says that one is due and where, and is asked again with the result.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.compaction import cutpoints
+from proxy.compaction.calibration import AS_ESTIMATED, Calibration
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compaction.choice import Candidate, choose, gains, why_none
 from proxy.compaction.clip import Clippable, Clipped, clip
@@ -67,14 +69,16 @@ class Question:
     window: Window
     read: Callable[[Item], Content]
     """Decodes an item again; called only for what is clipped."""
-    factor: float = 1.0
-    """By how much the model's real count is known to exceed the estimate."""
+    calibration: Calibration = AS_ESTIMATED
+    """What the model counts, of the request in the form that the stored state gives it."""
     force: bool = False
     forced_by: str = "force"
     """Reason word of a forced compaction."""
     attempt: Attempt = Attempt()
     may_extract: bool = True
     """Whether a checkpoint may be made without the summariser, so also during a cool-down."""
+    joined: bool = False
+    """Whether the model's template lets nothing stand beside a checkpoint (see `layout`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class Outlook:
     """Why a due compaction is not made, if so."""
     reason: str = ""
     """Which rule fired, if one did."""
+    calibration: Calibration = AS_ESTIMATED
+    """What it was decided by, for when the same request comes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +126,15 @@ class Compact:
     expected_tokens: int
     extractive_only: bool = False
     factor: float = 1.0
-    """By how much the model's real count exceeds our estimate."""
+    """What the model counts for each estimated token."""
     clipped: Mapping[int, Size] = field(default_factory=dict)
     """Sizes of the items that are clipped now; what is kept of them is clipped again after."""
+    joined: bool = False
+    """How the result is laid out."""
+
+    def counted(self, estimate: int) -> int:
+        """Return about what the model counts for so many estimated tokens of this request."""
+        return math.ceil(round(estimate * self.factor, 6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +159,18 @@ def plan(question: Question, state: State) -> Decision:
     return _Planner(question, state).decide()
 
 
+def standing(question: Question, state: State) -> tuple[tuple[Piece, ...], Size]:
+    """Return a request in the form that the stored state gives it, and its size.
+
+    There are no pieces when it goes as it came.
+
+    Raises:
+        InvariantBroken: as `plan` does.
+    """
+    planner = _Planner(question, state)
+    return planner.pieces, planner.full
+
+
 class _Planner:
     """One decision; holds what its steps share."""
 
@@ -154,18 +178,22 @@ class _Planner:
         self.q = question
         self.state = state
         self.t = question.transcript
-        self.limits = budget(question.policy, question.window, self.t, question.factor)
         self.instructions = total(self.t.instructions)
         self.before = self.instructions + total(self.t.items) + self.t.catalogue
         self.checkpoint = state.checkpoint
         self.rendered = (
             Size(self.checkpoint.chars, self.checkpoint.tokens) if self.checkpoint else Size()
         )
+        changed = self.checkpoint is not None or bool(state.clips)
+        self.pieces, self.full = self._apply(state.clips) if changed else ((), self.before)
+        # What the whole costs in its form; parts of it may be denser or less dense.
+        self.settled = question.calibration.settle(self.full.tokens)
+        self.factor, careful = self.settled.ratio, self.settled.settled
+        self.limits = budget(question.policy, question.window, self.t, self.factor, careful)
 
     def decide(self) -> Decision:
+        pieces, full = self.pieces, self.full
         clips: Mapping[int, Clipped] = self.state.clips
-        changed = self.checkpoint is not None or bool(clips)
-        pieces, full = self._apply(clips) if changed else ((), self.before)
         due, choice = self._due(full, clips)
         skipped = "" if isinstance(choice, Compact) else choice
         if not isinstance(choice, Compact) and not self._fits(full):
@@ -175,7 +203,7 @@ class _Planner:
                 _, choice = self._due(full, clips)
         if isinstance(choice, Compact):
             return choice
-        outlook = Outlook(self.before, full, skipped, due)
+        outlook = Outlook(self.before, full, skipped, due, self.settled)
         new = clips != self.state.clips
         if self._over_hard(full) or self._over_window(full):
             choice = self._by_budget(full, clips)
@@ -205,7 +233,8 @@ class _Planner:
             pieces = whole(self.t.items, caps)
         else:
             cut = Cut(checkpoint.cut_length, checkpoint.kept, checkpoint.front, checkpoint.pinned)
-            pieces = arrange(self.t.items, cut, checkpoint.rendered, caps)
+            text = checkpoint.rendered
+            pieces = arrange(self.t.items, cut, text, caps, joined=self.q.joined)
         return pieces, self._full(pieces, clips)
 
     def _full(self, pieces: Sequence[Piece], clips: Mapping[int, Clipped]) -> Size:
@@ -279,11 +308,12 @@ class _Planner:
             self.limits,
             after_cut=done,
             smallest=due == "budget",
+            wary=bool(self.state.attempted),
             clipped=clipped,
         )
         if candidate is None:
             return why_none(self.t, done)
-        exempt = due == "budget" and self._over_hard(full)
+        exempt = due == "budget" and self._over_hard(full) and candidate.tokens < full.tokens
         if not exempt and not gains(full.tokens, candidate.tokens, self.limits.fit):
             return _NO_GAIN
         return self._compact(due, full, candidate, frontier, clipped)
@@ -297,6 +327,9 @@ class _Planner:
         clipped: Mapping[int, Size],
     ) -> Compact:
         outlook = Outlook(self.before, full, "", due)
+        attempt = self.q.attempt
+        # A summariser that has just failed for this request is not waited for again.
+        failed = attempt.outcome == "completed" and bool(attempt.detail)
         return Compact(
             outlook,
             candidate.cut,
@@ -304,13 +337,15 @@ class _Planner:
             self.limits,
             frontier,
             candidate.tokens,
-            extractive_only=self.state.cooling,
-            factor=self.q.factor,
+            extractive_only=self.state.cooling or failed,
+            factor=self.factor,
             clipped=clipped,
+            joined=self.q.joined,
         )
 
     def _objection(self, due: str, full: Size, frontier: bytes) -> str:
-        if self.limits.overhead:
+        by_chars = due == "characters" or (due == "budget" and self._over_hard(full))
+        if self.limits.overhead or (by_chars and self.limits.char_overhead):
             return "fixed_overhead"
         if self.q.force or self.q.attempt.outcome:
             return ""

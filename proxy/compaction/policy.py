@@ -1,6 +1,7 @@
 """When to compact: the knobs, and the budget that follows from them for one request.
 
-All lengths are tokens unless the name says characters. The rules are design section 4: the
+All lengths are estimated tokens unless the name says characters; those of a window are what the
+model counts. The rules are design section 4: the
 window rule or the character rule fires, whichever comes first.
 """
 
@@ -21,6 +22,9 @@ MIN_TRANSCRIPT_CHARS = 4000
 CHECKPOINT_SHARE = 0.6
 LEDGER_SHARE = 2 / 3
 MAX_LEDGER_TOKENS = 20_000
+PROSE_FACTOR = 0.8
+"""What models count at least for each estimated token of prose."""
+
 SUMMARY_TOKENS = 700
 """The length that the summariser is asked for."""
 
@@ -116,6 +120,8 @@ class Budget:
     """The fixed part alone exceeds every trigger: neither compacting nor clipping can help."""
     reason: str
     """Reason word of the token rule: ``threshold`` or ``unknown_window``."""
+    char_overhead: bool = False
+    """The instructions alone exceed what characters may cost: no compaction helps against that."""
 
 
 def reserve(window: int, requested_output: int | None) -> int:
@@ -126,7 +132,11 @@ def reserve(window: int, requested_output: int | None) -> int:
 
 
 def budget(
-    policy: CompactionPolicy, window: Window, transcript: Transcript, factor: float = 1.0
+    policy: CompactionPolicy,
+    window: Window,
+    transcript: Transcript,
+    factor: float = 1.0,
+    careful: float | None = None,
 ) -> Budget:
     """Work out the budget of one request.
 
@@ -134,23 +144,26 @@ def budget(
         policy: the knobs.
         window: the model's context window.
         transcript: the request.
-        factor: by how much the model's real count exceeds our estimate. It lowers what fits,
-            in estimated tokens; the threshold stays what the operator set.
+        factor: what the model counts for each estimated token. Windows are in counted tokens,
+            the budget is in estimated ones.
+        careful: the same for what must fit; `factor` when that is None.
     """
     return _budget(
         policy,
         window.total,
         window.input,
         sum([item.tokens for item in transcript.instructions]),
+        sum([item.chars for item in transcript.instructions]),
         transcript.catalogue.tokens,
         transcript.requested_output,
         factor,
+        factor if careful is None else careful,
     )
 
 
-def worst_budget(policy: CompactionPolicy, window: Window, factor: float) -> Budget:
-    """Work out the tightest budget that any request may have in this window."""
-    return _budget(policy, window.total, window.input, 0, 0, window.total, factor)
+def worst_budget(policy: CompactionPolicy, window: Window) -> Budget:
+    """Work out the tightest budget, in counted tokens, that any request may have in a window."""
+    return _budget(policy, window.total, window.input, 0, 0, 0, window.total, 1.0, 1.0)
 
 
 @lru_cache(maxsize=1024)
@@ -159,23 +172,34 @@ def _budget(
     total: int | None,
     limit: int | None,
     instructions: int,
+    instruction_chars: int,
     catalogue: int,
     requested_output: int | None,
     factor: float,
+    careful: float,
 ) -> Budget:
     # The same for every request of a conversation, so it is worked out once for all of them.
     char_trigger = math.floor(policy.threshold * policy.max_context_chars)
+    # As for tokens: rather at the last moment than after every turn, and never in vain.
+    if _fixed_chars(instruction_chars, char_trigger) > char_trigger:
+        char_trigger = policy.max_context_chars + 1
+    char_overhead = _fixed_chars(instruction_chars, char_trigger) > char_trigger
     base = instructions + catalogue
     known = _tighter(total, limit)
     room_for_prompt = limit
     if total is not None:
         # What limits the prompt alone has the reply's room beside it.
         room_for_prompt = _tighter(limit, total - reserve(total, requested_output))
+    if room_for_prompt is not None:
+        room_for_prompt = int(room_for_prompt / careful)
     trigger, fit, overhead = _token_limits(policy, known, room_for_prompt, base, factor)
-    # The character rule may fire long before a huge window does; the aim follows the lower one.
-    by_chars = int(char_trigger / CHARS_PER_TOKEN) + catalogue
-    room = max(0, min(trigger, by_chars) - base)
-    checkpoint = int(CHECKPOINT_SHARE * policy.target * room)
+    room = max(0, trigger - base)
+    if not char_overhead:
+        # That rule may fire long before a huge window does; the aim follows the lower one.
+        room = min(room, int((char_trigger - instruction_chars) / CHARS_PER_TOKEN))
+    # A checkpoint is prose, whatever it stands for: it costs what prose does.
+    written = room * min(1.0, factor / PROSE_FACTOR)
+    checkpoint = int(CHECKPOINT_SHARE * policy.target * written)
     return Budget(
         trigger=trigger,
         char_trigger=char_trigger,
@@ -187,6 +211,7 @@ def _budget(
         checkpoint=checkpoint,
         ledger=min(MAX_LEDGER_TOKENS, int(LEDGER_SHARE * checkpoint)),
         overhead=overhead,
+        char_overhead=char_overhead,
         reason="unknown_window" if known is None else "threshold",
     )
 
@@ -194,19 +219,22 @@ def _budget(
 def _token_limits(
     policy: CompactionPolicy,
     window: int | None,
-    room: int | None,
+    fit: int | None,
     base: int,
     factor: float,
 ) -> tuple[int, int | None, bool]:
-    if window is None or room is None:
+    if window is None or fit is None:
         trigger = math.ceil(policy.max_context_chars / CHARS_PER_TOKEN)
         return trigger, None, base + _floor_tokens(None) > trigger
-    fit = int(room / factor)
-    trigger = min(math.floor(policy.threshold * window), fit + 1)
+    trigger = min(math.floor(policy.threshold * window / factor), fit + 1)
     fixed = base + _floor_tokens(window)
     if fixed > trigger:
         trigger = fit + 1
     return trigger, fit, fixed > fit
+
+
+def _fixed_chars(instructions: int, limit: int) -> int:
+    return instructions + min(MIN_TRANSCRIPT_CHARS, limit // 4)
 
 
 def _floor_tokens(window: int | None) -> int:

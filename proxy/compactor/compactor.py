@@ -4,15 +4,16 @@ Find what is known of its prefix, plan, compact when a compaction is due, plan a
 result. Whatever goes wrong in here, the request goes on.
 """
 
+import asyncio
 from contextlib import suppress
 
 from msgspec.structs import replace
 
+from proxy.compaction.calibration import Calibration
 from proxy.compaction.clip import clip_arguments, clip_texts
 from proxy.compaction.plan import (
     Attempt,
     Compact,
-    Decision,
     Forward,
     Question,
     Refuse,
@@ -21,15 +22,16 @@ from proxy.compaction.plan import (
     plan,
 )
 from proxy.compaction.policy import Window
-from proxy.compaction.quiet import quiet_size, surely_quiet
+from proxy.compactor.background import Background, unfinished
 from proxy.compactor.chains import Chains
+from proxy.compactor.counts import Counts
 from proxy.compactor.entries import Found
 from proxy.compactor.failing_open import FailingOpen
 from proxy.compactor.flights import Flights
 from proxy.compactor.folding import Folder
 from proxy.compactor.memory import SessionMemory
-from proxy.compactor.outcomes import comparable, forwarded, marks, shadow
-from proxy.compactor.ports import Environment, Ratios, Upstreams, Windows
+from proxy.compactor.outcomes import forwarded, marks, measured, shadow, told
+from proxy.compactor.ports import Environment, Templates, Upstreams, Windows
 from proxy.compactor.reports import Reporter
 from proxy.compactor.requests import Handling, Inbound, Outcome, PreparedRequest
 from proxy.compactor.runs import JOINED, CompactionRuns, Landed
@@ -61,9 +63,10 @@ class Compactor:
         memory: SessionMemory,
         folder: Folder,
         windows: Windows,
-        ratios: Ratios,
+        counts: Counts,
         chains: Chains,
         upstreams: Upstreams,
+        templates: Templates,
         sink: EventSink,
         environment: Environment,
     ) -> None:
@@ -71,8 +74,9 @@ class Compactor:
         self._memory = memory
         self._chains = chains
         self._upstreams = upstreams
+        self._templates = templates
         self._windows = windows
-        self._ratios = ratios
+        self._counts = counts
         self._environment = environment
         self._reporter = Reporter(sink, environment.now)
         self._turns = Turns(
@@ -80,6 +84,12 @@ class Compactor:
         )
         self._flights: Flights[Landed] = Flights()
         self._failing_open = FailingOpen(self._reporter)
+        self._background = Background(
+            self._turns,
+            folder.concurrency,
+            lambda: asyncio.get_running_loop().time(),
+            self._failing_open,
+        )
 
     async def handle(self, inbound: Inbound) -> Outcome:
         """Return what to do with a request. Never raises except when cancelled."""
@@ -111,6 +121,12 @@ class Compactor:
                 inbound.dialect, inbound.body, inbound.origin, outcome.expansion, answer
             )
 
+    def relayed(self, outcome: Outcome) -> None:
+        """Finish what a request could not wait for, now that it has its reply. Never raises."""
+        if outcome.unfinished is not None:
+            with self._failing_open:
+                self._background.start(outcome.unfinished)
+
     async def _routed(self, inbound: Inbound, parsed: ParsedRequest, handling: Handling) -> Outcome:
         route, expansion = handling.route, None
         if inbound.bypass:
@@ -139,11 +155,12 @@ class Compactor:
             expansion,
             inbound.overflowed,
             refuses,
+            inbound.joined,
         )
         if not (request.force or inbound.shadow):
-            tokens = self._quiet(parsed, handling)
-            if tokens is not None:
-                return forwarded(request, tokens)
+            found = self._quiet(parsed, handling)
+            if found is not None:
+                return forwarded(request, *found)
         outcome = await self._handle(request)
         if expansion is None and not parsed.stored:
             return outcome
@@ -157,20 +174,30 @@ class Compactor:
     async def close(self) -> None:
         """Cancel what is under way."""
         await self._flights.close()
+        await self._background.close()
 
     async def _handle(self, request: PreparedRequest) -> Outcome:
         window = await self._window(request)
         attempt = Attempt()
         landed: Landed | None = None
         joined = 0
-        for _ in range(_MAX_STEPS):
+        for step in range(_MAX_STEPS):
             found = await self._memory.find(request.parsed.transcript)
-            decision = self._plan(request, window, found, attempt)
+            state = self._state(found)
+            question = self._question(request, window, attempt, found)
+            decision = plan(question, state)
+            if not step and await self._counts.counted(request, question, state, decision):
+                question = self._question(request, window, attempt, found)
+                decision = plan(question, state)
             if not isinstance(decision, Compact):
-                return await self._settle(request, decision, found, landed)
+                settled = await self._settle(request, question, decision, found, landed)
+                if found.checkpoint is None or not found.checkpoint.is_unfinished:
+                    return settled
+                left = unfinished(question, request, found, decision.outlook)
+                return replace(settled, unfinished=left)
             if request.shadow:
                 self._reporter.started(decision, window, "", shadow=True)
-                return shadow(request, decision.outlook)
+                return shadow(request, decision.outlook, question.calibration)
             landed = await self._compact(request, window, decision, found)
             if landed is JOINED and joined < _MAX_JOINED:
                 joined += 1
@@ -208,27 +235,27 @@ class Compactor:
         window = self._windows.remembered(route)
         if window is None:
             return None
-        factor = self._ratios.factor(route.base.url, route.model, route.tenant)
-        policy = handling.rules.policy
-        if not surely_quiet(policy, window, glance.tokens, glance.chars, factor):
+        found = self._counts.glanced(glance, known, handling, window)
+        if found is None:
             return None
+        tokens, sent = found
         return Outcome(
             inbound.body,
             route,
-            before=glance.estimate,
-            after=glance.estimate,
+            measured=sent,
+            before=tokens,
+            after=tokens,
             recorded=glance.stored,
-            auto=policy.auto,
+            auto=handling.rules.policy.auto,
         )
 
-    def _quiet(self, parsed: ParsedRequest, handling: Handling) -> int | None:
-        """Return the tokens of a request that plainly needs nothing; most are like that."""
+    def _quiet(self, parsed: ParsedRequest, handling: Handling) -> tuple[int, Calibration] | None:
+        """Return the size of a request that plainly needs nothing; most are like that."""
         route = handling.route
         window = self._windows.remembered(route)
         if window is None or not self._memory.knows_nothing_of(parsed.transcript.anchor):
             return None
-        factor = self._ratios.factor(route.base.url, route.model, route.tenant)
-        return quiet_size(parsed.transcript, handling.rules.policy, window, factor)
+        return self._counts.quiet(parsed.transcript, handling, window)
 
     async def _window(self, request: PreparedRequest) -> Window:
         known = self._windows.remembered(request.handling.route)
@@ -241,63 +268,68 @@ class Compactor:
             return Window()
         return await self._windows.window(request.handling.route)
 
-    def _plan(
-        self, request: PreparedRequest, window: Window, found: Found, attempt: Attempt
-    ) -> Decision:
+    def _question(
+        self, request: PreparedRequest, window: Window, attempt: Attempt, found: Found
+    ) -> Question:
         route = request.handling.route
-        question = Question(
+        return Question(
             request.parsed.transcript,
             request.handling.rules.policy,
             window,
             request.dialect.read,
-            self._ratios.factor(route.base.url, request.parsed.model, route.tenant),
+            self._counts.calibration(route, request.parsed.transcript, found.checkpoint),
             force=request.force,
             forced_by="overflow" if request.overflowed else "force",
             may_extract=request.handling.rules.fallback == "extractive",
             attempt=attempt,
+            joined=request.joined or self._templates.joins(route.base.url, route.model),
         )
+
+    def _state(self, found: Found) -> State:
         struggle = found.struggle
-        state = State(
+        return State(
             found.checkpoint,
             found.clips,
             struggle.attempted,
             struggle.budget_tried,
             cooling=struggle.cool_until > self._environment.now(),
         )
-        return plan(question, state)
 
     async def _settle(
         self,
         request: PreparedRequest,
+        question: Question,
         decision: Forward | Substitute | Refuse,
         found: Found,
         landed: Landed | None,
     ) -> Outcome:
         outlook = decision.outlook
         reporter = self._reporter.of(request.parsed.transcript.anchor)
+        form = found.checkpoint.id if found.checkpoint is not None else ""
+        before, after = told(outlook, question.calibration, form)
         if outlook.skipped:
             reporter.report(
                 COMPACTION_SKIPPED,
                 found.session,
                 reason=outlook.skipped,
                 rule=outlook.reason,
-                tokens=outlook.before.tokens,
+                tokens=before,
             )
         if request.shadow:
-            return shadow(request, outlook)
+            return shadow(request, outlook, question.calibration)
         if isinstance(decision, Forward):
-            return forwarded(request, outlook.before.tokens)
+            return forwarded(request, outlook.before.tokens, question.calibration)
         session = found.session or self._environment.new_id()
         if decision.new_clips:
-            await self._store_clips(request, decision, found, session)
+            await self._store_clips(request, decision, found, session, (before, after))
         if isinstance(decision, Refuse):
             return Outcome(
                 request.body,
                 request.handling.route,
                 session=session,
                 marks=marks(found, decision, landed),
-                before=outlook.before.tokens,
-                after=outlook.after.tokens,
+                before=before,
+                after=after,
                 refusal=decision.message,
             )
         body = request.dialect.rebuild(request.parsed, decision.pieces, clip_texts, clip_arguments)
@@ -307,13 +339,24 @@ class Compactor:
             rewritten=True,
             session=session,
             marks=marks(found, decision, landed),
-            measured=comparable(request.parsed, outlook.after.tokens),
-            before=outlook.before.tokens,
-            after=outlook.after.tokens,
+            measured=measured(
+                request.parsed.transcript,
+                outlook.after.tokens,
+                question.calibration,
+                outlook.calibration,
+                form,
+            ),
+            before=before,
+            after=after,
         )
 
     async def _store_clips(
-        self, request: PreparedRequest, decision: Substitute | Refuse, found: Found, session: str
+        self,
+        request: PreparedRequest,
+        decision: Substitute | Refuse,
+        found: Found,
+        session: str,
+        tokens: tuple[int, int],
     ) -> None:
         items = request.parsed.transcript.items
         digest = items[-1].digest
@@ -322,8 +365,8 @@ class Compactor:
             CONTEXT_REDUCED,
             session,
             messages=len(changed),
-            tokens_before=decision.outlook.before.tokens,
-            tokens_after=decision.outlook.after.tokens,
+            tokens_before=tokens[0],
+            tokens_after=tokens[1],
         )
         in_force = found.checkpoint.id if found.checkpoint else ""
         change = Change(
@@ -341,6 +384,7 @@ class Compactor:
     async def _compact(
         self, request: PreparedRequest, window: Window, compact: Compact, found: Found
     ) -> Landed:
+        self._background.stop(found.session)
         # The key is the cut, so requests that differ only behind it share one summary.
         cut_digest = request.parsed.transcript.items[compact.cut.length - 1].digest
         work = self._flights.join(

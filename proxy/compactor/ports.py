@@ -4,9 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.compaction.calibration import Calibration
 from proxy.compaction.policy import CompactionPolicy, Window
+from proxy.transcript import Transcript
+from proxy.upstream.reports import Measured
 from proxy.upstream.routes import Route
-from proxy.upstream.summarizer import SummaryJob, SummaryText
+from proxy.upstream.summarizer import SummaryJob
+from proxy.upstream.summary_reply import SummaryText
 
 
 class Summarizer(Protocol):
@@ -33,11 +37,33 @@ class Windows(Protocol):
         ...
 
 
-class Ratios(Protocol):
-    """Knows by how much the token estimate is off."""
+class Calibrations(Protocol):
+    """Knows what models count for what was estimated."""
 
-    def factor(self, base: str, model: str, tenant: bytes = b"") -> float:
-        """Return by how much the estimate is to be raised, at least 1."""
+    def of(
+        self, base: str, model: str, tenant: bytes, transcript: Transcript, form: str = ""
+    ) -> Calibration:
+        """Return how to read the estimates of a request that goes with a checkpoint, or none."""
+        ...
+
+    def nearest(self, base: str, model: str, tenant: bytes, session: bytes) -> Calibration:
+        """Return how to read the estimates of a request that was not read, and goes as it came."""
+        ...
+
+    def counted(self, base: str, model: str, sent: Measured, tokens: int) -> None:
+        """Take the exact size of a request that is about to be sent."""
+        ...
+
+
+class Counters(Protocol):
+    """Knows upstreams that count a request without running it."""
+
+    def may_count(self, route: Route) -> bool:
+        """Tell whether asking may bring something, as far as is known."""
+        ...
+
+    async def count(self, route: Route, body: bytes) -> int | None:
+        """Return the tokens of a request; None when the upstream does not tell, in time."""
         ...
 
 
@@ -46,6 +72,14 @@ class Upstreams(Protocol):
 
     def refuses(self, base: str, model: str) -> bool:
         """Whether an upstream must get requests written out."""
+        ...
+
+
+class Templates(Protocol):
+    """Knows which models' chat templates are strict."""
+
+    def joins(self, base: str, model: str) -> bool:
+        """Whether nothing may stand beside a checkpoint in requests to a model."""
         ...
 
 
@@ -69,3 +103,5 @@ class Rules:
     deadline_seconds: float = 60.0
     instruction: str | None = None
     """The operator's own summariser prompt."""
+    background: bool = True
+    """Whether what a request could not wait for is finished after its reply."""

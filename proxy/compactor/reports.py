@@ -31,28 +31,36 @@ class Reporter:
             COMPACTION_STARTED,
             session,
             reason=compact.reason,
-            tokens=compact.outlook.after.tokens,
-            trigger=compact.limits.trigger,
+            tokens=compact.counted(compact.outlook.after.tokens),
+            trigger=compact.counted(compact.limits.trigger),
             window=window.tokens,
             window_source=window.source,
-            **({"shadow": True, "expected": compact.expected_tokens} if shadow else {}),
+            **(
+                {"shadow": True, "expected": compact.counted(compact.expected_tokens)}
+                if shadow
+                else {}
+            ),
         )
 
     def completed(self, checkpoint: Checkpoint, compact: Compact, *, stored: bool) -> None:
         fields: dict[str, Scalar] = {
             "reason": compact.reason,
             "checkpoint": checkpoint.id,
-            "tokens_before": checkpoint.tokens_before,
-            "tokens_after": checkpoint.tokens_after,
+            "tokens_before": compact.counted(checkpoint.tokens_before),
+            "tokens_after": compact.counted(checkpoint.tokens_after),
             "span_items": checkpoint.span_items,
-            "span_tokens": checkpoint.span_tokens,
-            "checkpoint_tokens": checkpoint.tokens,
+            "span_tokens": compact.counted(checkpoint.span_tokens),
+            "checkpoint_tokens": compact.counted(checkpoint.tokens),
             "omitted": checkpoint.omitted,
             "model": checkpoint.model,
         }
         if checkpoint.partial:
             fields["partial"] = True
             fields["advice"] = "raise compaction.max_output_tokens"
+        if checkpoint.covered is not None:
+            # Its summary is true, but of so many items only; the background does the rest.
+            fields["partial"] = True
+            fields["covered"] = checkpoint.covered
         if checkpoint.extractive:
             fields["extractive"] = True
         if not stored:

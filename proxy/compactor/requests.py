@@ -6,11 +6,15 @@ from typing import Protocol, TypeVar
 
 from msgspec import structs
 
+from proxy.compaction.plan import Compact
+from proxy.compaction.policy import Window
 from proxy.compactor.chains import Expansion
+from proxy.compactor.entries import Found
 from proxy.compactor.ports import Rules
 from proxy.dialects.bodies import Dialect, ParsedRequest
 from proxy.dialects.continuations import Continuation
 from proxy.transcript import Record
+from proxy.upstream.reports import Measured
 from proxy.upstream.routes import Route
 
 _T = TypeVar("_T")
@@ -57,6 +61,8 @@ class Inbound(Record, frozen=True):
     """The upstream refused what the request leaves to it: worth the time to look again."""
     overflowed: bool = False
     """The upstream refused it as too long: to be made smaller whatever the rules say."""
+    joined: bool = False
+    """The model's template refused it as it was laid out: to be laid out the other way."""
     target: float | None = None
     """Share of the trigger that it is made smaller to, when that is not the policy's."""
 
@@ -81,6 +87,18 @@ class PreparedRequest(Record, frozen=True):
     """Whether it is forced because the upstream refused it as too long."""
     expanded: bool = False
     """Whether it must go upstream written out, however small it is."""
+    joined: bool = False
+    """Whether nothing may stand beside a checkpoint, whatever is known of the model."""
+
+
+class Unfinished(Record, frozen=True):
+    """A request whose checkpoint a model has not written, or not to its end."""
+
+    request: PreparedRequest
+    window: Window
+    compact: Compact
+    """The same compaction once more."""
+    found: Found
 
 
 class Outcome(Record, frozen=True):
@@ -95,10 +113,11 @@ class Outcome(Record, frozen=True):
     session: str = ""
     marks: tuple[str, ...] = ()
     """Words of the ``x-foldgate-compaction`` header; empty means ``none``."""
-    measured: int = 0
-    """Estimate to compare with the upstream's usage report; 0 when it cannot be compared."""
+    measured: Measured | None = None
+    """What the upstream's usage report is compared with; None when nobody measured it."""
     before: int = 0
     after: int = 0
+    """Tokens of what came and of what goes upstream, as the model is believed to count them."""
     refusal: str = ""
     """Message of the 400 to answer with instead of asking the upstream."""
     continuation: Continuation | None = None
@@ -109,3 +128,5 @@ class Outcome(Record, frozen=True):
     """Whether the response is to be recorded, so that others can continue it."""
     auto: bool = True
     """Whether an overflow may be cured."""
+    unfinished: Unfinished | None = None
+    """What is left to do about its checkpoint once the reply was relayed."""

@@ -12,7 +12,9 @@ from aiohttp import web
 from proxy.compaction import fingerprint, measure
 from proxy.compactor.chains import Chains
 from proxy.compactor.compactor import Compactor
+from proxy.compactor.counts import Counts
 from proxy.compactor.folding import Folder
+from proxy.compactor.folds import StoredFolds
 from proxy.compactor.memory import PATIENCE_SECONDS, SessionMemory
 from proxy.compactor.ports import Environment
 from proxy.dialects.bodies import Annotators
@@ -31,12 +33,14 @@ from proxy.server.tasks import Tasks
 from proxy.server.tenancy import Tenancy, source_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import EventSink, Fanout, log
+from proxy.upstream.calibrations import Calibrations
 from proxy.upstream.client import TransportOptions, UpstreamClient
 from proxy.upstream.continuations import Continuations
+from proxy.upstream.counting import Counters
 from proxy.upstream.effective import EffectiveWindows
 from proxy.upstream.learned import LearnedWindows
-from proxy.upstream.ratios import Ratios
 from proxy.upstream.summarizer import SummaryTimes, UpstreamSummarizer
+from proxy.upstream.templates import Templates
 from proxy.upstream.windows import WindowProbe
 
 FLUSH_SECONDS = 1.0
@@ -121,8 +125,8 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         shared=shared or settings.server.workers > 1,
     )
     windows = WindowProbe(client, time.monotonic, upstream.probe_seconds)
-    ratios = Ratios()
     learned = LearnedWindows(time.monotonic)
+    calibrations = Calibrations(learned)
     windows.when_changed(lambda base, model, _: learned.forget(base, model))
     effective = EffectiveWindows(windows, learned)
     chains = Chains(
@@ -133,6 +137,7 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         shared=memory.shared,
     )
     continuations = Continuations()
+    templates = Templates()
     annotators = Annotators(measure.size_of, fingerprint.extend, measure.text_size)
     # The first digest keeps the dialects apart, so they share the memory.
     memos = (
@@ -147,11 +152,13 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
             ),
             environment,
             compaction.concurrency,
+            StoredFolds(store, memory.calls, time.time),
         ),
         effective,
-        ratios,
+        Counts(calibrations, Counters(client, time.monotonic)),
         chains,
         continuations,
+        templates,
         sinks,
         environment,
     )
@@ -168,10 +175,9 @@ async def _open(settings: Settings, gate: Gate, sink: EventSink) -> Parts:
         Sender(
             client,
             chains,
-            ratios,
+            calibrations,
             continuations,
-            learned,
-            Cures(continuations, learned, ratios, effective),
+            Cures(continuations, learned, calibrations, effective, templates),
         ),
     )
     return Parts(store, client, events, memory, chains, windows, compactor, tasks, gateway)

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from proxy.compaction.policy import reserve
 from proxy.dialects.limits import MIN_OUTPUT, output_limit, with_output_limit
 from proxy.server.exchange import Exchange, Sent
+from proxy.upstream.calibrations import Calibrations
 from proxy.upstream.continuations import Continuations, Refusal, refusal
 from proxy.upstream.effective import EffectiveWindows
 from proxy.upstream.learned import LearnedWindows, Undo
 from proxy.upstream.overflow import Overflow
-from proxy.upstream.ratios import Ratios
+from proxy.upstream.templates import Templates
 
 MARGIN_TOKENS = 64
 MARGIN_SHARE = 0.02
@@ -30,6 +31,9 @@ that is known."""
 
 EXCESS_SHARE = 0.9
 """How much of an estimate is believed when only the excess over a limit was told."""
+
+UNREPORTED_SHARE = 0.93
+"""How much of an estimate that was accepted is believed to have been accepted."""
 
 MAX_GUESSES = 2
 PROBE_TARGET = 0.7
@@ -51,6 +55,8 @@ class Tries:
     overflowed: bool = False
     written_out: Refusal | None = None
     original: bool = False
+    joined: bool = False
+    """Whether the other layout was asked for, since the model's template objected."""
     guesses: list[Undo] = field(default_factory=list)
     """How to take back what was guessed, if it did not help."""
     refused: int = 0
@@ -70,6 +76,8 @@ class Trouble:
     text: bytes = field(repr=False)
     """Decoded from its content encoding."""
     overflow: Overflow | None
+    template: bool = False
+    """Whether the model's chat template objects."""
 
 
 class Cures:
@@ -79,13 +87,15 @@ class Cures:
         self,
         continuations: Continuations,
         learned: LearnedWindows,
-        ratios: Ratios,
+        calibrations: Calibrations,
         windows: EffectiveWindows,
+        templates: Templates,
     ) -> None:
         """Take what learns."""
+        self._templates = templates
         self._continuations = continuations
         self._learned = learned
-        self._ratios = ratios
+        self._calibrations = calibrations
         self._windows = windows
 
     async def cure(
@@ -115,7 +125,13 @@ class Cures:
             if following is None and overflow.kind == "total":
                 following = self._lowered(exchange, sent, overflow, tries, last=True)
             return following
-        if sent.rewritten and trouble.status == _BAD_REQUEST and not tries.original:
+        if sent.rewritten and trouble.template and not tries.joined:
+            tries.joined = True
+            following = await self._joined(exchange, sent, tries)
+            if following is not None:
+                return following
+        is_bad = trouble.template or trouble.status == _BAD_REQUEST
+        if sent.rewritten and is_bad and not tries.original:
             tries.original = True
             return self._original(exchange, raw)
         return None
@@ -135,8 +151,12 @@ class Cures:
         route = exchange.route
         if tries.written_out is not None:
             self._continuations.helped(route.base.url, route.model, tries.written_out)
+        if tries.joined and not tries.original:
+            self._templates.helped(route.base.url, route.model)
         if tries.guesses or tries.unsure:
-            accepted, base, model = exchange.outcome.after, route.base.url, route.model
+            # Its report is still to come.
+            accepted = int(UNREPORTED_SHARE * exchange.outcome.after)
+            base, model = route.base.url, route.model
             self._learned.settle(base, model, route.tenant, accepted, tries.refused)
 
     def _refusal(self, exchange: Exchange, trouble: Trouble) -> Refusal | None:
@@ -162,6 +182,20 @@ class Cures:
         if outcome.rewritten:
             return Sent(outcome.body, changed=True, rewritten=not outcome.is_expanded)
         return Sent(outcome.expansion.body, changed=True)
+
+    async def _joined(self, exchange: Exchange, sent: Sent, tries: Tries) -> Sent | None:
+        """Return the request laid out for a strict template; None when it is so already."""
+        # What was forced is done by now.
+        exchange.inbound = replace(exchange.inbound, joined=True, force=False)
+        outcome = await exchange.decide(overflowed=False)
+        body = outcome.body
+        if tries.limit is not None:
+            body = with_output_limit(body, exchange.dialect.output_fields, tries.limit) or body
+        if not outcome.rewritten or outcome.refusal or body == sent.body:
+            return None
+        # The same was done to it, only laid out otherwise.
+        exchange.outcome = replace(outcome, marks=exchange.outcome.marks)
+        return Sent(body, changed=True, rewritten=not outcome.is_expanded)
 
     async def _smaller(
         self,
@@ -196,8 +230,8 @@ class Cures:
         if overflow.kind == "input":
             # It was more than the limit, whatever it was.
             counted = max(counted, overflow.limit or 0)
-        if before.measured and counted:
-            self._ratios.told(base, model, tenant, before.measured, counted)
+        if counted:
+            self._calibrations.told(base, model, tenant, before.measured, counted)
         # What is accepted after a guess says where the limit is at least: the more the better.
         probing = told is None and len(tries.guesses) == 1
         target = PROBE_TARGET if probing else None
@@ -285,7 +319,7 @@ class Cures:
         route = exchange.route
         # What it reports is not to be compared with what we made of it.
         exchange.outcome = replace(
-            outcome, rewritten=False, marks=(), measured=0, after=outcome.before
+            outcome, rewritten=False, marks=(), measured=None, after=outcome.before
         )
         if outcome.expansion is not None and self._continuations.refuses(
             route.base.url, route.model

@@ -47,6 +47,7 @@ class Gate:
             (profile.fallback if profile and profile.fallback else compaction.fallback),
             compaction.deadline_seconds,
             self._instruction,
+            compaction.background,
         )
 
     def _find_profile(self, model: str) -> "_Prepared | None":

@@ -186,7 +186,9 @@ class Gateway:
             rules=gate.settings.upstream.overflow_rules,
             curable=not (bypassed or settings.shadow),
         )
-        return await self._sender.send(exchange, body.raw)
+        response = await self._sender.send(exchange, body.raw)
+        self._compactor.relayed(exchange.outcome)
+        return response
 
     def _inbound(
         self,

@@ -17,13 +17,13 @@ from proxy.server.curing import MIN_TOKENS, Cures, Tries, Trouble
 from proxy.server.exchange import Exchange, Sent
 from proxy.server.relay import MAX_ERROR_BYTES, relay
 from proxy.server.taps import UNREADABLE, AnswerTap, TailTap, Tap, decoded, decoder
+from proxy.upstream.calibrations import Calibrations
 from proxy.upstream.client import Exchange as UpstreamExchange
 from proxy.upstream.client import UpstreamClient
 from proxy.upstream.continuations import Continuations
 from proxy.upstream.headers import of_changed_body, readable
-from proxy.upstream.learned import LearnedWindows
 from proxy.upstream.overflow import classify, classify_event
-from proxy.upstream.ratios import Ratios
+from proxy.upstream.templates import is_template_error, is_template_event
 
 MAX_CALLS = 3
 """How often one request is sent at most."""
@@ -58,17 +58,15 @@ class Sender:
         self,
         client: UpstreamClient,
         chains: Chains,
-        ratios: Ratios,
+        calibrations: Calibrations,
         continuations: Continuations,
-        learned: LearnedWindows,
         cures: Cures,
     ) -> None:
         """Take the client, those who learn, and what can be tried when a request is refused."""
         self._client = client
         self._chains = chains
-        self._ratios = ratios
+        self._calibrations = calibrations
         self._continuations = continuations
-        self._learned = learned
         self._cures = cures
 
     async def send(self, exchange: Exchange, raw: bytes) -> web.StreamResponse:
@@ -155,19 +153,24 @@ class Sender:
         if not exchange.curable or reply.status in _NEVER:
             return None, b""
         coding, may_cure = reply.headers.get("Content-Encoding", ""), exchange.outcome.auto
+        rewritten = exchange.outcome.rewritten
         if reply.status >= _FIRST_ERROR:
             already = await _beginning(reply)
             text = decoded(already, coding)
             if text is None:
                 return Trouble(reply.status, b"", None), already
             overflow = classify(reply.status, text, exchange.rules) if may_cure else None
-            return Trouble(reply.status, text, overflow), already
+            template = rewritten and overflow is None and is_template_error(reply.status, text)
+            return Trouble(reply.status, text, overflow, template), already
         large = again or exchange.outcome.after >= MIN_TOKENS
         if reply.content_type != "text/event-stream" or not large or not may_cure:
             return None, b""
         already, event = await _first_event(reply, coding, patient=exchange.dialect.has_prelude)
-        failed = classify_event(event, exchange.rules)
-        return None if failed is None else Trouble(reply.status, event, failed), already
+        overflow = classify_event(event, exchange.rules)
+        template = rewritten and overflow is None and is_template_event(event)
+        if overflow is None and not template:
+            return None, already
+        return Trouble(reply.status, event, overflow, template), already
 
     def _open(self, exchange: Exchange, body: bytes, *, changed: bool) -> UpstreamExchange:
         route = exchange.route
@@ -196,9 +199,8 @@ class Sender:
         base, model = route.base.url, route.model
 
         def learn(reported: int | None) -> None:
-            if reported is not None and outcome.measured:
-                self._ratios.learn(base, model, outcome.measured, reported)
-                self._learned.accepted(base, model, route.tenant, outcome.measured)
+            if reported is not None and outcome.measured is not None:
+                self._calibrations.reported(base, model, route.tenant, outcome.measured, reported)
 
         def note(reported: int | None, answer: Answer | None) -> None:
             learn(reported)
@@ -208,7 +210,7 @@ class Sender:
                     model,
                     chained=bool(continuation.previous),
                     told=answer.previous == continuation.previous,
-                    expected=outcome.measured,
+                    expected=outcome.measured.comparable if outcome.measured else 0,
                     reported=reported,
                 )
 
@@ -223,7 +225,7 @@ class Sender:
                 record=record,
                 report=note,
             )
-        return TailTap(learn) if outcome.measured else None
+        return TailTap(learn) if outcome.measured is not None else None
 
 
 async def _relay(
@@ -281,4 +283,5 @@ async def _first_event(
 
 def _is_passing(trouble: Trouble) -> bool:
     """Whether an error will pass: clients try again then, and must not hear of an older one."""
-    return trouble.overflow is None and trouble.status >= _SERVER_ERROR
+    known = trouble.overflow is not None or trouble.template
+    return trouble.status >= _SERVER_ERROR and not known

@@ -8,7 +8,7 @@ import zstandard
 
 from proxy.codec import MalformedJson
 from proxy.dialects.answers import Answer, AnswerReader, answer_of
-from proxy.upstream.ratios import reported_tokens
+from proxy.upstream.reports import reported_tokens
 
 TAIL_BYTES = 4096
 """How much of a reply's end is looked at for its usage report."""

@@ -2,9 +2,10 @@
 
 A limit that an error told is exact. One that was guessed is kept close to what was accepted, so
 that what follows is not refused; it rises to the largest prompt that was accepted since, and step
-by step to what was guessed at first. What one tenant's errors taught binds that tenant alone, until another tenant's
-agree: an upstream may give tenants different limits, and a tenant may make errors up. All of it is
-forgotten when the server turns out to have loaded the model with another window.
+by step to what was guessed at first. What one tenant's errors taught binds that tenant alone,
+until another tenant's agree: an upstream may give tenants different limits, and a tenant may make
+errors up. All of it is forgotten when the server turns out to have loaded the model with another
+window.
 """
 
 from collections import OrderedDict
@@ -17,7 +18,7 @@ LEARNED_SECONDS = 6 * 3600.0
 """How long a lesson holds; a server that is asked for its window may end it sooner."""
 
 MAX_LESSONS = 4096
-LEARNED, GUESSED = "error", "guess"
+LEARNED, GUESSED, TRUNCATED = "error", "guess", "truncation"
 """Sources of windows, as events name them."""
 
 MIN_TOKENS = 256
@@ -48,6 +49,7 @@ class _Lesson:
     """What a guess rises to by itself."""
     since: float = 0.0
     """When it began to rise."""
+    source: str = ""
 
     def at(self, now: float) -> int:
         """Return the limit at a time, in tokens."""
@@ -81,8 +83,7 @@ class LearnedWindows:
         lesson = own if own is not None and own.until > now else self._agreed.get((base, model))
         if lesson is None or lesson.until <= now:
             return None
-        source = LEARNED if lesson.exact else GUESSED
-        return Window(lesson.at(now), source, lesson.input_only)
+        return Window(lesson.at(now), lesson.source, lesson.input_only)
 
     def learn(
         self,
@@ -93,6 +94,7 @@ class LearnedWindows:
         *,
         exact: bool,
         input_only: bool = False,
+        source: str = "",
     ) -> None:
         """Take a limit.
 
@@ -103,10 +105,17 @@ class LearnedWindows:
             tokens: the limit; an absurdly small one is not believed.
             exact: whether the error told it.
             input_only: whether it is a limit of the input alone.
+            source: how it came to be known, where it was not by an error.
         """
         if tokens < MIN_TOKENS:
             return
-        lesson = _Lesson(tokens, exact, input_only, self._clock() + LEARNED_SECONDS)
+        lesson = _Lesson(
+            tokens,
+            exact,
+            input_only,
+            self._clock() + LEARNED_SECONDS,
+            source=source or (LEARNED if exact else GUESSED),
+        )
         key = (base, model, tenant)
         if exact and any(
             known[:2] == key[:2]
@@ -153,7 +162,7 @@ class LearnedWindows:
             lesson.tokens = max(near, self._accepted.get((base, model, tenant), 0))
 
     def accepted(self, base: str, model: str, tenant: bytes, tokens: int) -> None:
-        """Note that a prompt of so many estimated tokens was taken.
+        """Note that a prompt of so many tokens was taken, as the upstream counts them.
 
         A guess that says less was wrong.
         """

@@ -148,6 +148,6 @@ async def test_first_contact_with_300_calls(
         second = await agent.say([*items, i.answer("So."), i.user("And now?")])
     checks.assert_fine(agent.exchanges, up)
     checks.assert_in_every(b.TASK, agent.exchanges)
-    assert (first.marks, second.marks) == (["compacted"], ["reused"])
+    assert (first.marks, second.marks) == (["compacted", "partial"], ["reused"])
     assert b.marker(0, CALLS - 1) in first.text
-    assert len(up.summaries) == 1
+    assert len(up.summaries) == 4

@@ -13,6 +13,7 @@ import zstandard
 from hiredis import ReplyError
 
 from proxy.codec import Json, JsonObject
+from proxy.compaction.checkpoint import Fold
 from proxy.server.stores import OpenableStore, make_store
 from proxy.sessions import redis_scripts as scripts
 from proxy.sessions.redis_lua import Script
@@ -312,6 +313,7 @@ KNOWN: Mapping[str, Shape] = {
     "HEXISTS": plain(2),
     "HGET": plain(2),
     "HINCRBY": plain(3),
+    "HGETALL": plain(1),
     "HKEYS": plain(1),
     "HMGET": many,
     "HSCAN": scan(2),
@@ -411,6 +413,10 @@ async def live_through(
     await store.append_events([Event("context_reduced", rows[0].used, ids[0])])
     assert await store.adopt_secret("copied", b"x" * 32) == b"x" * 32
     assert len(await store.secret("drawn")) == 32
+    fold = Fold(b"d" * 20, "1", 3, (0,), {"goal": "g"}, "", partial=False, created=0.0)
+    await store.save_fold(anchor, fold, 0.0, 0)
+    assert await store.load_folds(anchor) == [fold]
+    await store.drop_folds(anchor, [fold.key])
     assert await store.delete_session(ids[0])
     large = replace(archives[0].archive[0], raw=b.png(9, 9, 600_000))
     await store.commit(replace(archives[0], archive=(large,), archive_id="large"))

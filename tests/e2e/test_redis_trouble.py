@@ -88,6 +88,8 @@ class Rig:
             "store.url": url or f"redis://{self.login}{HOST}:{self.relay.port}/0",
             "store.timeout_ms": patience,
             "tenancy.source": tenants,
+            # What was made by code in an outage is to be found again, not to be made good.
+            "compaction.background": False,
         }
         if self.key is not None:
             values["tenancy.key"] = self.key

@@ -66,12 +66,13 @@ async def test_a_whole_turn_goes_although_something_of_it_stays(
     work = i.tool_session(40, result_chars=2000)
     place = next(n for n in range(20, 99) if work[n - 1]["type"] == "function_call_output")
     items = [*work[:place], tools, *work[place:], i.answer("Done."), i.user("And now?")]
-    async with Running(up.base_url, tmp_path) as proxy:
+    values: dict[str, Json] = {"compaction.background": False}
+    async with Running(up.base_url, tmp_path, **values) as proxy:
         agent = agent_of(client, proxy, up)
         first = await agent.say(items)
         more = await agent.say([*items, i.answer("Well.", "msg_2"), i.user("Go on.")])
     checks.assert_fine([first, more], up)
-    assert (first.marks, more.marks) == (["compacted"], ["reused"])
+    assert (first.marks, more.marks) == (["compacted", "partial"], ["reused"])
     arrived = checks.raw_messages(first.arrived)
     assert checks.carries(arrived[0])
     assert arrived[1:] == [dumps(tools), dumps(items[-1])]

@@ -307,7 +307,8 @@ async def test_a_full_disk_under_the_log_stops_nothing(
     assert (finished.code, finished.stdout) == (0, "200\n")
     line = closing(finished)
     assert line["compactions"] == 1
-    assert line["warnings"] == 1
+    # The background may have tried, too, before the program ended.
+    assert line["warnings"] in (1, 2)
 
 
 @pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])

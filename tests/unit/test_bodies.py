@@ -101,7 +101,7 @@ def test_long_members_are_measured_without_being_held(dialect: Dialect) -> None:
     size = dialect.size_of_text(codec.dumps(text))
     assert size == expected + Size(0, measure.MESSAGE_OVERHEAD_TOKENS)
     assert dialect.size_of_text(codec.dumps("word " * 8)) == Size(40, 14)
-    assert dialect.size_of_text(b"[1, 2]") == Size(6, 6)
+    assert dialect.size_of_text(b"[true, false, null]") == Size(19, 9)
 
 
 def test_results_pair_by_the_id_they_name(dialect: Dialect) -> None:

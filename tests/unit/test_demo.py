@@ -59,7 +59,7 @@ def test_each_request_goes_on_from_the_one_before() -> None:
 
 def test_a_summary_has_at_most_150_tokens() -> None:
     policy = CompactionPolicy(target=SUMMARY_TARGET)
-    assert 96 < worst_budget(policy, Window(WINDOW, "models"), 1.0).checkpoint <= 150
+    assert 96 < worst_budget(policy, Window(WINDOW, "models")).checkpoint <= 150
 
 
 # What came of it

@@ -103,6 +103,40 @@ def test_a_limit_of_the_input_keeps_no_reserve() -> None:
 
 
 @pytest.mark.parametrize(
+    ("factor", "careful", "trigger", "fit"),
+    [
+        (1.0, None, 85_000, 95_904),
+        (2.0, None, 42_500, 47_952),
+        (0.5, None, 170_000, 191_808),
+        (0.5, 1.0, 95_905, 95_904),
+        (1.0, 1.1, 85_000, 87_185),
+    ],
+)
+def test_windows_are_in_counted_tokens_and_budgets_in_estimated_ones(
+    factor: float, careful: float | None, trigger: int, fit: int
+) -> None:
+    limits = budget(DEFAULT, Window(100_000), EMPTY, factor, careful)
+    assert (limits.trigger, limits.fit) == (trigger, fit)
+
+
+@pytest.mark.parametrize(
+    ("factor", "checkpoint"), [(2.0, 10_200), (1.0, 20_400), (0.8, 25_500), (0.5, 25_500)]
+)
+def test_a_checkpoint_is_prose_however_little_the_model_counts(
+    factor: float, checkpoint: int
+) -> None:
+    """Of cheap text there fit more estimated tokens into a window, but not of the checkpoint."""
+    policy = CompactionPolicy(max_context_chars=10**7)
+    assert budget(policy, Window(100_000), EMPTY, factor).checkpoint == pytest.approx(
+        checkpoint, abs=1
+    )
+
+
+def test_without_a_window_the_trigger_is_of_characters_and_so_estimated() -> None:
+    assert budget(DEFAULT, Window(), EMPTY, 2.0) == budget(DEFAULT, Window(), EMPTY)
+
+
+@pytest.mark.parametrize(
     ("limit", "trigger", "fit"),
     [
         (50_000, 42_500, 50_000),
@@ -116,7 +150,7 @@ def test_of_a_window_and_a_limit_of_the_input_the_tighter_holds(
     window = Window(100_000, "tgi", input_limit=limit)
     limits = budget(DEFAULT, window, _fixed(0, 0, 60_000))
     assert (limits.trigger, limits.fit) == (trigger, fit)
-    assert worst_budget(DEFAULT, window, 1.0) == limits
+    assert worst_budget(DEFAULT, window) == limits
 
 
 @pytest.mark.parametrize(
@@ -239,3 +273,37 @@ def test_budgets_are_consistent(
         assert limits.trigger <= limits.fit + 1
     if not limits.overhead and window.trusted is not None:
         assert base < limits.trigger
+
+
+@pytest.mark.parametrize(
+    ("instruction_chars", "trigger", "overhead"),
+    [
+        (0, 34_000, False),
+        (30_000, 34_000, False),
+        (30_001, 40_001, False),
+        (36_001, 40_001, False),
+        (36_002, 40_001, True),
+        (90_000, 40_001, True),
+    ],
+)
+def test_instructions_move_the_trigger_of_characters_to_the_last_moment(
+    instruction_chars: int, trigger: int, overhead: bool
+) -> None:
+    """And past that no compaction helps against characters."""
+    policy = CompactionPolicy(max_context_chars=40_000)
+    limits = budget(policy, Window(1_000_000), _fixed_chars(instruction_chars))
+    assert (limits.char_trigger, limits.char_overhead) == (trigger, overhead)
+
+
+def test_the_room_above_instructions_is_what_characters_leave() -> None:
+    """Also where a character costs more tokens than a fourth; without any left, the window's."""
+    policy = CompactionPolicy(max_context_chars=400_000)
+    dense = Item(Kind.INSTRUCTION, "system", b"", 100_000, 100_000)
+    limits = budget(policy, Window(1_000_000), Transcript((dense,), ()))
+    assert limits.aim == 100_000 + int(0.4 * 60_000)
+    over = budget(policy, Window(1_000_000), _fixed_chars(500_000))
+    assert over.aim == 125_000 + int(0.4 * (850_000 - 125_000))
+
+
+def _fixed_chars(chars: int) -> Transcript:
+    return Transcript((Item(Kind.INSTRUCTION, "system", b"", chars, chars // 4),), ())

@@ -64,7 +64,6 @@ def test_an_argument_names_the_config_file_before_the_variable(tmp_path: Path) -
     [
         ({"server": {"x": 1}}, "server.x: unknown setting; [server] has drain_seconds, host"),
         ({"x": {}}, "x: unknown setting; the sections are admin, compaction"),
-        ({"compaction": {"background": True}}, "not available in this version"),
         ({"tenancy": {"source": "header"}}, "source = header needs trusted_proxies"),
         ({"limits": {"max_context_chars": 10}}, "limits.max_context_chars: "),
         ({"upstream": {"base_url": "https://"}}, "must be an http:// or https:// URL with a host"),
