@@ -16,10 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
@@ -71,15 +69,10 @@ class _Pool(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  -- not ours
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
-        protocol = connection.protocol
-        _reused.set(protocol in self._used)
-        if protocol is not None:
-            self._used.add(protocol)
+        known = vars(connection.protocol)
+        _reused.set("foldgate_used" in known)
+        known["foldgate_used"] = True
         return connection
-
-    def __init__(self, context: ssl.SSLContext | bool) -> None:
-        super().__init__(limit=0, ssl=context, keepalive_timeout=_KEEPALIVE_SECONDS)
-        self._used: WeakSet[ResponseHandler] = WeakSet()
 
 
 class UpstreamClient:
@@ -96,7 +89,7 @@ class UpstreamClient:
             context = ssl.create_default_context(cafile=str(options.ca_file))
         self._proxy = options.http_proxy
         self._session = aiohttp.ClientSession(
-            connector=_Pool(context),
+            connector=_Pool(limit=0, ssl=context, keepalive_timeout=_KEEPALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=_NO_AUTO_HEADERS,
