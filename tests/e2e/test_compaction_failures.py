@@ -143,6 +143,9 @@ FAILING: dict[str, Failing] = {
     "error in the stream": Failing(
         lambda api: Reply(chunks=[api.failure("overloaded")]), "error_in_stream"
     ),
+    "an error after an empty beginning": Failing(
+        lambda api: Reply(chunks=[api.delta(""), api.failure("overloaded")]), "error_in_stream"
+    ),
     "a flat error in the stream": Failing(
         lambda _: Reply(chunks=[event("error", code="server_error", message="overloaded")]),
         "error_in_stream",

@@ -10,7 +10,7 @@ import pytest
 from proxy.codec import Json, JsonObject, as_text
 from tests import builders as b
 from tests.e2e import checks
-from tests.e2e.apis import COMMENT, Api
+from tests.e2e.apis import APIS, COMMENT, Api
 from tests.e2e.checks import Agent
 from tests.e2e.running import Running
 from tests.e2e.test_compaction_concurrency import leave, start, until, waiting
@@ -282,19 +282,23 @@ async def test_a_slow_summary(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_summary_that_takes_too_long(
-    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api, stream: bool
-) -> None:
+async def test_a_summary_that_takes_too_long(client: aiohttp.ClientSession, tmp_path: Path) -> None:
     """90 s with the default deadline of 60: answered then, with an extract."""
-    checks.make_strict(up, WINDOW)
-    up.summary_replies.append(slow_summary(90))
-    async with Running(up.base_url, tmp_path) as proxy:
-        agent = Agent(client, proxy.url, up, api=api, stream=stream)
-        async with asyncio.timeout(66):
-            exchange = await agent.say(LONG)
-        completed = proxy.events.of_type("compaction_completed")
-    assert exchange.status == 200
-    assert exchange.reply.startswith(COMMENT) is stream
-    assert completed[0]["extractive"] is True
-    assert len(up.summaries) == 1
+
+    async def ask(api: Api, *, stream: bool) -> None:
+        async with ScriptedUpstream() as up:
+            checks.make_strict(up, WINDOW)
+            up.summary_replies.append(slow_summary(90))
+            folder = tmp_path / f"{api.name}-{stream}"
+            folder.mkdir()
+            async with Running(up.base_url, folder) as proxy:
+                agent = Agent(client, proxy.url, up, api=api, stream=stream)
+                async with asyncio.timeout(66):
+                    exchange = await agent.say(LONG)
+                completed = proxy.events.of_type("compaction_completed")
+            assert exchange.status == 200
+            assert exchange.reply.startswith(COMMENT) is stream
+            assert completed[0]["extractive"] is True
+            assert len(up.summaries) == 1
+
+    await asyncio.gather(*(ask(api, stream=stream) for api in APIS for stream in (False, True)))

