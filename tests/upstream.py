@@ -133,6 +133,9 @@ class ScriptedUpstream(Rules):
     url: str = ""
 
     _runner: web.AppRunner | None = None
+    _used: set[object] = field(default_factory=set)
+    """Addresses of connections that carried a request to a model."""
+    _dropped: list[bytes] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _served: int = 0
     _closing: bool = False
@@ -276,11 +279,20 @@ class ScriptedUpstream(Rules):
                 chunks = responses.failure(record.json, first.error)
                 return await self._answer(request, record, Reply(chunks=chunks))
             return await _send(request, record, first.status, first.body)
+        peer = request.transport.get_extra_info("peername") if request.transport else None
+        is_reused = peer in self._used
+        self._used.add(peer)
+        if record.body in self._dropped:
+            self._dropped.remove(record.body)
+            await _cut(request, record)
         reply = self._summary_reply(record) if record.is_summary else self._main_reply(record)
         await asyncio.sleep(reply.delay)
         if reply.hang:
             await asyncio.Event().wait()
         if reply.drop:
+            if is_reused:
+                # Clients take it for a connection that was being closed, and send it once more.
+                self._dropped.append(record.body)
             await _cut(request, record)
         return await self._answer(request, record, reply)
 

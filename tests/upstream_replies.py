@@ -28,7 +28,7 @@ class Reply:
     hang: bool = False
     """Never answer; wait until the client leaves."""
     drop: bool = False
-    """Break the connection before any byte of the answer."""
+    """Break the connection before any byte of the answer, and again when it is sent once more."""
     cut: bool = False
     """Break the connection after the first half of the body."""
     finish_reason: str | None = None

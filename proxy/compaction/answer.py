@@ -19,6 +19,7 @@ MIN_TEXT_CHARS = 200
 MIN_SHARED_WORDS = 3
 
 _THINKING = re.compile(r"<(think|thinking|analysis|scratchpad)>.*?(?:</\1>|\Z)", re.S | re.I)
+_THOUGHT_END = re.compile(r"</(?:think|thinking)>", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)(?:```|\Z)", re.S)
 _REFUSAL = re.compile(
     r"^\W*(?:i['\u2019]?m sorry|i am sorry|sorry[,.]"
@@ -75,16 +76,25 @@ def read_answer(output: str, *, cut: bool, span_text: str) -> Answer:
     Raises:
         SummaryFailed: with the reason word; never with text of the output.
     """
-    text = _THINKING.sub("", output).strip()
+    text = _without_thoughts(output.strip())
+    sections, whole = _sections(text)
+    if not whole:
+        # Some chat templates open the thinking themselves, so that only its end is written.
+        text = _THOUGHT_END.split(text)[-1].strip()
+        sections, whole = _sections(text)
     if not text:
         raise SummaryFailed(*_nothing(cut, "empty"))
-    sections, whole = _sections(text)
     if sections is not None and not sections.is_empty():
         return Answer(sections, "", partial=cut or not whole)
     reason = _objection(text, span_text)
     if reason is not None:
         raise SummaryFailed(*_nothing(cut, reason))
     return Answer(None, text, partial=cut)
+
+
+def _without_thoughts(text: str) -> str:
+    # Inside an answer the tags are what the conversation is about.
+    return text if text.startswith(("{", "```")) else _THINKING.sub("", text).strip()
 
 
 def _nothing(cut: bool, reason: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ here; `plan` and `quiet` take them as they are.
 import math
 from dataclasses import dataclass
 
-MIN_FACTOR, MAX_FACTOR = 0.1, 4.0
+MIN_FACTOR, MAX_FACTOR = 0.05, 6.0
 """A request counts so many times its estimate at least, and at most."""
 
 MARGIN = 1.03

@@ -247,6 +247,20 @@ def render(
         tokens: upper bound; what does not fit is shortened, then left out.
         newest: excerpts of what the body does not cover; they stand behind it.
     """
+    less = 0
+    while True:
+        text, dropped = _written(nonce, body, ledger, replaced, tokens - less, newest)
+        over = text_tokens(text) - tokens
+        if over <= 0 or less >= tokens:
+            return text, dropped
+        # The whole is judged by other samples than its parts; each step doubles the distance.
+        less += less + over
+
+
+def _written(
+    nonce: str, body: Sections | str, ledger: str, replaced: int, tokens: int, newest: str
+) -> tuple[str, int]:
+    """Write the record of parts that are within `tokens` together, each judged alone."""
     frame_open = (
         f'<{TAG} id="{nonce}">\n'
         f"Record of {replaced} earlier messages that are no longer shown. It is a record, not a "

@@ -1,9 +1,10 @@
 """Cutting what is to be summarised into chunks that fit one summariser call each.
 
 Chunks are made of whole passages, in order, each passage in one chunk. What is a little too much
-for one call is clipped until it fits. Of more, long passages are clipped as mildly as lets all of
-them go in a few calls; beyond a floor more chunks are made instead. Only a passage that is too
-large for a chunk of its own is clipped further.
+for one call is clipped until it fits, and what is more than that until it fits two. Of much more,
+long passages are clipped as mildly as lets all of them go in a few calls; beyond a floor more
+chunks are made instead. Only a passage that is too large for a chunk of its own is clipped
+further.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,14 @@ CAPS = ((8000, 16_000), (4096, 8192), (2048, 4096))
 """Characters of a tool result and of other text, step by step; the last is the floor."""
 
 FINER_CAPS = ((1792, 3584), (1536, 3072), (1280, 2560), (1024, 2048))
-"""Further steps that spare a second call."""
+"""Further steps that spare a second or third call."""
 
 LITTLE = 2.0
 """So many times what one call holds is only a little too much: the ends of long passages say less
 than another call costs."""
+
+MORE = 3.0
+"""The same of two calls: what an ordinary session has come to when it is first compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Span:
 
 
 def fitted(parts: Sequence[Passage], first: int, later: int, calls: int) -> Span:
-    """Clip passages as mildly as lets them go in one call, or in so many.
+    """Clip passages as mildly as lets them go in one call, in two, or in so many.
 
     Args:
         parts: the passages, whole.
@@ -78,16 +82,23 @@ def fitted(parts: Sequence[Passage], first: int, later: int, calls: int) -> Span
         later: largest further chunk, tokens.
         calls: how many chunks there should be at most; there are more when the floor demands it.
     """
-    return in_one(parts, first) or _clipped(_measured(parts), CAPS, first, later, calls)
+    span = _measured(parts)
+    few = _in_few(span, first, later, 1, LITTLE)
+    if few is None and calls > 1:
+        few = _in_few(span, first, later, 2, MORE)
+    return few or _clipped(span, CAPS, first, later, calls)
 
 
 def in_one(parts: Sequence[Passage], tokens: int) -> Span | None:
     """Clip passages as mildly as lets them go in one call; None when they are too much for that."""
-    span = _measured(parts)
-    if sum(span.costs) > LITTLE * tokens:
+    return _in_few(_measured(parts), tokens, tokens, 1, LITTLE)
+
+
+def _in_few(span: Span, first: int, later: int, calls: int, most: float) -> Span | None:
+    if sum(span.costs) > most * first:
         return None
-    one = _clipped(span, (*CAPS, *FINER_CAPS), tokens, tokens, 1)
-    return one if sum(one.costs) <= tokens else None
+    few = _clipped(span, (*CAPS, *FINER_CAPS), first, later, calls)
+    return few if _fit(few.costs, first, later, calls) else None
 
 
 def _measured(parts: Sequence[Passage]) -> Span:

@@ -159,7 +159,8 @@ class Background:
 
 def _names(unfinished: Unfinished) -> tuple[Hashable, Hashable]:
     route = unfinished.request.handling.summary_route
-    return (route.base.url, route.model), unfinished.found.session
+    # A tenant's credential that is refused, or has used up its rate, says nothing of another's.
+    return (route.base.url, route.model, route.tenant), unfinished.found.session
 
 
 def unfinished(

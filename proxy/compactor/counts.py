@@ -1,13 +1,14 @@
 """What the model counts of the requests at hand.
 
-What replies told serves most requests. Near the trigger it matters whether that is exact: where
-too much of a request is only estimated, an upstream that can count is asked.
+What replies told serves most requests. Near the trigger, and before a compaction that may not be
+due, it matters whether that is exact: where too much of a request is only estimated, an upstream
+that can count is asked.
 """
 
 from proxy.compaction.calibration import Calibration
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compaction.clip import clip_arguments, clip_texts
-from proxy.compaction.plan import Decision, Question, State, standing
+from proxy.compaction.plan import Compact, Decision, Question, State, standing
 from proxy.compaction.policy import Window, budget
 from proxy.compaction.quiet import quiet_size, surely_quiet
 from proxy.compactor.outcomes import measured
@@ -24,6 +25,9 @@ NEAR_SHARE = 0.05
 
 FRESH_SHARE = 0.05
 """What is only estimated may be so much of a request without making it worth one."""
+
+DOUBTED_SHARE = 2.0
+"""A compaction is dear: so far above the trigger a count may show that it is not due."""
 
 LEARN_SHARE = 0.25
 """From this part of the trigger on it is worth the while to read what small steps are reported."""
@@ -108,7 +112,7 @@ class Counts:
             return False
         factor, careful = calibration.factor(tokens), calibration.careful(tokens)
         limits = budget(question.policy, question.window, question.transcript, factor, careful)
-        if abs(tokens - limits.trigger) > NEAR_SHARE * limits.trigger:
+        if not _may_change(calibration, tokens, limits.trigger, due=isinstance(decision, Compact)):
             return False
         if not self._is_worth_asking(route, calibration, tokens):
             return False
@@ -127,3 +131,11 @@ class Counts:
 
     def _is_worth_asking(self, route: Route, calibration: Calibration, tokens: int) -> bool:
         return calibration.new_share(tokens) > FRESH_SHARE and self._counters.may_count(route)
+
+
+def _may_change(calibration: Calibration, tokens: int, trigger: int, *, due: bool) -> bool:
+    """Whether an exact count may come to another decision; `due` if that is to compact."""
+    if abs(tokens - trigger) <= NEAR_SHARE * trigger:
+        return True
+    known = (1 - calibration.new_share(tokens)) * tokens
+    return due and known < trigger < tokens <= DOUBTED_SHARE * trigger

@@ -64,12 +64,15 @@ class Turns:
     async def finish(self, unfinished: Unfinished) -> Landed | None:
         """Make a compaction that nobody waits for; None when it is not to be made now.
 
-        Whoever is at it already, and whatever has changed since, goes before.
+        Another process's that is at it already, and whatever has changed since, goes before.
+        Requests do not wait for it.
         """
         request, compact, found = unfinished.request, unfinished.compact, unfinished.found
         transcript = request.parsed.transcript
         cut = transcript.items[compact.cut.length - 1].digest
-        lease = await self._memory.acquire(transcript.anchor, cut)
+        # A key of its own: whoever waited for the checkpoint that this one is to replace has it by
+        # then, and must not wait for the rest.
+        lease = await self._memory.acquire(transcript.anchor, b"background:" + cut)
         if lease == "held" or (lease == "down" and self._memory.shared):
             return None
         if not isinstance(lease, Lease):

@@ -231,7 +231,15 @@ class Cures:
             # It was more than the limit, whatever it was.
             counted = max(counted, overflow.limit or 0)
         if counted:
-            self._calibrations.told(base, model, tenant, before.measured, counted)
+            exact = overflow.kind == "input" and counted == overflow.prompt
+            self._calibrations.told(
+                base,
+                model,
+                tenant,
+                before.measured,
+                counted,
+                exact=exact and not overflow.at_least,
+            )
         # What is accepted after a guess says where the limit is at least: the more the better.
         probing = told is None and len(tries.guesses) == 1
         target = PROBE_TARGET if probing else None

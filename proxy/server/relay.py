@@ -15,7 +15,7 @@ from aiohttp import web
 from proxy import codec
 from proxy.codec import JsonObject
 from proxy.server.error_responses import envelope
-from proxy.server.taps import Tap, decoded
+from proxy.server.taps import UNREADABLE, Tap, decoded, decoder
 from proxy.upstream.headers import reply_headers
 
 WHOLE_REPLY_BYTES = 1024 * 1024
@@ -89,18 +89,22 @@ async def copy_body(
     response: web.StreamResponse,
     tap: Tap | None = None,
     already: bytes = b"",
+    decode: Callable[[bytes], bytes] = bytes,
 ) -> web.StreamResponse:
-    """Copy a reply into a response that was begun; `already` is what was read of it before."""
+    """Copy a reply into a response that was begun; `already` is what was read of it before.
+
+    `decode` undoes the reply's content encoding, where the response was begun without one.
+    """
     try:
         if already:
-            await response.write(already)
+            await response.write(decode(already))
             if tap is not None:
                 tap.take(already)
         async for chunk in reply.content.iter_any():
-            await response.write(chunk)
+            await response.write(decode(chunk))
             if tap is not None:
                 tap.take(chunk)
-    except (aiohttp.ClientError, TimeoutError):
+    except (aiohttp.ClientError, TimeoutError, *UNREADABLE):
         break_off(request)
         return response
     await end(response)
@@ -193,13 +197,19 @@ class EarlyStream:
         `already` is what was read of the body before.
         """
         response = self._begun()
+        coding = reply.headers.get("Content-Encoding", "")
         if reply.status == 200 and reply.content_type == "text/event-stream":
-            return await copy_body(self._request, reply, response, tap, already)
+            # Some encode whatever they were asked for.
+            decode = decoder(coding)
+            if decode is None:
+                message = "The upstream's stream has a content encoding that it was not asked for."
+                return await self.fail(envelope(message, "upstream_error", "no_stream"))
+            return await copy_body(self._request, reply, response, tap, already, decode)
         try:
             body = already + await reply.content.read(MAX_ERROR_BYTES)
         except (aiohttp.ClientError, TimeoutError):
             body = b""
-        plain = decoded(body, reply.headers.get("Content-Encoding", ""))
+        plain = decoded(body, coding)
         return await self.fail(_error_of(reply.status, plain or b""))
 
     async def fail(self, error: JsonObject) -> web.StreamResponse:

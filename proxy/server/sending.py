@@ -8,6 +8,7 @@ import aiohttp
 from aiohttp import web
 
 from proxy.compactor.chains import Chains
+from proxy.compactor.requests import Outcome
 from proxy.dialects.answers import Answer
 from proxy.dialects.continuations import Continuation
 from proxy.dialects.sse import EventReader
@@ -85,7 +86,7 @@ class Sender:
         try:
             async with self._open(exchange, body, changed=changed) as reply:
                 trouble, already = None, b""
-                if reply.status >= _FIRST_ERROR or outcome.after >= MIN_TOKENS:
+                if reply.status >= _FIRST_ERROR or _is_watched(outcome):
                     trouble, already = await self._look(exchange, reply)
                 if trouble is None:
                     continuation = None if changed else outcome.continuation
@@ -162,8 +163,8 @@ class Sender:
             overflow = classify(reply.status, text, exchange.rules) if may_cure else None
             template = rewritten and overflow is None and is_template_error(reply.status, text)
             return Trouble(reply.status, text, overflow, template), already
-        large = again or exchange.outcome.after >= MIN_TOKENS
-        if reply.content_type != "text/event-stream" or not large or not may_cure:
+        watched = again or _is_watched(exchange.outcome)
+        if reply.content_type != "text/event-stream" or not watched or not may_cure:
             return None, b""
         already, event = await _first_event(reply, coding, patient=exchange.dialect.has_prelude)
         overflow = classify_event(event, exchange.rules)
@@ -179,7 +180,7 @@ class Sender:
             # The head went out without a content encoding, so the reply must have none.
             headers = headers.copy()
             headers["Accept-Encoding"] = "identity"
-        elif exchange.outcome.after >= MIN_TOKENS or (
+        elif _is_watched(exchange.outcome) or (
             exchange.outcome.recorded and self._chains.limit_bytes
         ):
             headers = readable(headers)
@@ -225,7 +226,9 @@ class Sender:
                 record=record,
                 report=note,
             )
-        return TailTap(learn) if outcome.measured is not None else None
+        if outcome.measured is None:
+            return None
+        return TailTap(reply.headers.get("Content-Encoding", ""), learn)
 
 
 async def _relay(
@@ -279,6 +282,11 @@ async def _first_event(
     except aiohttp.ClientError:
         raise UpstreamProtocolError("the upstream broke off its reply") from None
     return already, b""
+
+
+def _is_watched(outcome: Outcome) -> bool:
+    """Whether the begin of a stream is looked at: there may be something to cure."""
+    return outcome.rewritten or outcome.after >= MIN_TOKENS
 
 
 def _is_passing(trouble: Trouble) -> bool:

@@ -1,7 +1,8 @@
 """Looking at a reply while it is relayed: after each chunk was sent, never before."""
 
 import zlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import zstandard
@@ -12,6 +13,9 @@ from proxy.upstream.reports import reported_tokens
 
 TAIL_BYTES = 4096
 """How much of a reply's end is looked at for its usage report."""
+
+TAIL_CHUNKS = 8
+"""Of so many chunks at most: small ones may follow the report."""
 
 UNREADABLE = (zlib.error, zstandard.ZstdError)
 """What comes up when data is not in the encoding that it is said to be in."""
@@ -35,20 +39,27 @@ class Tap(Protocol):
 class TailTap:
     """Reads the usage report at the end of a reply, and nothing else of it."""
 
-    __slots__ = ("_before", "_chunk", "_report")
+    __slots__ = ("_decode", "_report", "_tail")
 
-    def __init__(self, report: Report) -> None:
-        """Take who wants the report."""
+    def __init__(self, encoding: str, report: Report) -> None:
+        """Take the reply's content encoding, and who wants the report."""
+        self._decode = decoder(encoding)
         self._report = report
-        self._before = self._chunk = b""
+        self._tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
 
     def take(self, chunk: bytes) -> None:
         """See a chunk."""
-        self._before, self._chunk = self._chunk, chunk
+        if self._decode is None:
+            return
+        try:
+            self._tail.append(self._decode(chunk)[-TAIL_BYTES:])
+        except UNREADABLE:
+            self._decode = None
+            self._tail.clear()
 
     def end(self) -> None:
         """Read the report."""
-        self._report(reported_tokens((self._before + self._chunk)[-TAIL_BYTES:]))
+        self._report(_reported(self._tail))
 
 
 class AnswerTap:
@@ -79,7 +90,7 @@ class AnswerTap:
         self._report = report
         self._parts: list[bytes] = []
         self._held = 0
-        self._before = self._last = b""
+        self._tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
         self._answer: Answer | None = None
 
     def take(self, chunk: bytes) -> None:
@@ -92,7 +103,7 @@ class AnswerTap:
             self._decode = None
             self._parts.clear()
             return
-        self._before, self._last = self._last, plain
+        self._tail.append(plain[-TAIL_BYTES:])
         if self._reader is not None:
             answer = self._reader.feed(plain)
             if answer is not None:
@@ -114,11 +125,15 @@ class AnswerTap:
                 answer = None
             if answer is not None:
                 self._take_answer(answer)
-        self._report(reported_tokens((self._before + self._last)[-TAIL_BYTES:]), self._answer)
+        self._report(_reported(self._tail), self._answer)
 
     def _take_answer(self, answer: Answer) -> None:
         self._answer = answer
         self._record(answer)
+
+
+def _reported(tail: Iterable[bytes]) -> int | None:
+    return reported_tokens(b"".join(tail)[-TAIL_BYTES:])
 
 
 def decoded(body: bytes, encoding: str) -> bytes | None:

@@ -29,6 +29,7 @@ from proxy.upstream.reports import (
     Report,
     SessionReports,
     agree,
+    has_shrunk,
     is_cut,
     is_flat,
     is_near,
@@ -116,7 +117,8 @@ class Calibrations:
         report = Report(
             sent.form, sent.estimate, tokens, sent.length, sent.last, missing, sent.settled
         )
-        if not sent.has_image and is_proven_cheap(session, report):
+        shrunk = has_shrunk(sent, tokens)
+        if not (sent.has_image or shrunk) and is_proven_cheap(session, report):
             session.flat = session.doubted = None
             self._believe((base, model, tenant), sent, session, report)
             return
@@ -127,7 +129,9 @@ class Calibrations:
         doubted, session.doubted = session.doubted, None
         if is_near(sent, tokens):
             self._believe((base, model, tenant), sent, session, report)
-        elif doubted is not None and agree(doubted, report, has_image=sent.has_image):
+        elif (
+            doubted is not None and not shrunk and agree(doubted, report, has_image=sent.has_image)
+        ):
             if not sent.has_image:
                 # What was learned before was of other text.
                 session.ratios.clear()
@@ -165,7 +169,14 @@ class Calibrations:
             self._learned.learn(*model, kept, exact=False, source=TRUNCATED)
 
     def told(
-        self, base: str, model: str, tenant: bytes, sent: Measured | None, counted: int
+        self,
+        base: str,
+        model: str,
+        tenant: bytes,
+        sent: Measured | None,
+        counted: int,
+        *,
+        exact: bool = False,
     ) -> None:
         """Take the count of an overflow error: had it been expected, there would be no error.
 
@@ -175,15 +186,20 @@ class Calibrations:
             tenant: whose request it was.
             sent: the request.
             counted: what it was told to have, or at least to have.
+            exact: whether it has no more than that. What is less than expected counts for the
+                session alone.
         """
         if sent is None or sent.has_image or sent.estimate < MIN_ESTIMATE:
             return
         seen = counted / sent.estimate
-        if counted <= sent.expected or not 0 < seen <= MAX_FACTOR:
+        if not (CHEAP if exact else 0) < seen <= MAX_FACTOR:
             return
-        self._told[base, model, tenant] = seen
-        self._told.move_to_end((base, model, tenant))
-        _bound(self._told, MAX_MODELS)
+        if counted > sent.expected:
+            self._told[base, model, tenant] = seen
+            self._told.move_to_end((base, model, tenant))
+            _bound(self._told, MAX_MODELS)
+        elif not exact:
+            return
         if sent.session:
             session = self._session((base, model, sent.session))
             session.ratios.clear()

@@ -4,7 +4,7 @@ Replies are neither decompressed nor decoded. There is no total time-out, since 
 run for hours; connecting and silence are bounded. A failed connect is tried once more, because
 nothing was sent. So is a request on a kept-alive connection that the server closed without a byte
 of a reply: it was closing it before it could see the request, as llama.cpp does after a stream.
-Nothing else is ever sent twice.
+That shows at once; a server that closes later has been at work. Nothing else is ever sent twice.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ _HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 512
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _RECONNECT_SECONDS = 0.05
-_MAX_STALE = 3
-"""So many connections of the pool may turn out to be closed, before a request fails."""
+_STALE_SECONDS = 1.0
+"""A request that was with the server for longer was seen by it; it may cost twice to repeat it."""
 
 _reused: ContextVar[bool] = ContextVar("reused", default=False)
 """Whether the last connection that this task took had carried a request before."""
@@ -154,12 +154,13 @@ class Exchange:
             UpstreamTimeout: the upstream fell silent before its reply began.
             UpstreamProtocolError: it broke off before its reply began.
         """
+        begun = asyncio.get_running_loop().time()
         try:
             self._response = await self._request()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             self._response = await self._connect_again(error)
         except _CLOSED as error:
-            self._response = await self._send_again(error)
+            self._response = await self._send_again(error, begun)
         except TimeoutError:
             raise UpstreamTimeout("the upstream gave no reply in time") from None
         except (aiohttp.ClientError, ConnectionError) as error:
@@ -190,28 +191,22 @@ class Exchange:
             proxy=self._proxy,
         )
 
-    async def _send_again(self, error: Exception) -> aiohttp.ClientResponse:
+    async def _send_again(self, error: Exception, begun: float) -> aiohttp.ClientResponse:
         """Send once more what went into a connection that was being closed."""
-        for _ in range(_MAX_STALE):
-            # A body that is streamed is gone by now.
-            if not _reused.get() or not isinstance(self._body, bytes | None):
-                break
-            try:
-                return await self._request()
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as refused:
-                raise UpstreamConnectError(_reason(refused)) from None
-            except TimeoutError:
-                raise UpstreamTimeout("the upstream gave no reply in time") from None
-            except _CLOSED as closed:
-                error = closed
-            except (aiohttp.ClientError, ConnectionError) as other:
-                raise _broken_off(other) from None
-        raise _broken_off(error) from None
+        took = asyncio.get_running_loop().time() - begun
+        # A body that is streamed is gone by now.
+        is_whole = isinstance(self._body, bytes | None)
+        if not (_reused.get() and is_whole and took <= _STALE_SECONDS):
+            raise _broken_off(error) from None
+        return await self._last_try()
 
     async def _connect_again(self, error: aiohttp.ClientError) -> aiohttp.ClientResponse:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             raise UpstreamConnectError(_reason(error)) from None
         await asyncio.sleep(_RECONNECT_SECONDS)
+        return await self._last_try()
+
+    async def _last_try(self) -> aiohttp.ClientResponse:
         try:
             return await self._request()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as again:

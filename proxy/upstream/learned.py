@@ -30,7 +30,7 @@ ACCEPTED_SHARE = 0.8
 """Share of a window at which compaction is due with most settings, so what was accepted is this
 part of the window to believe in."""
 
-REFUSED_SHARE = 0.2
+REFUSED_SHARE = 0.15
 """Share of what was refused that is believed to fit, however little was tried."""
 
 MAX_ACCEPTED = 4096

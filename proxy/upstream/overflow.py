@@ -2,8 +2,9 @@
 
 Pure: a status and bytes go in, an `Overflow` comes out, or None for every other error. Evidence is
 taken in this order: a status that is never an overflow, a code that always is one, the operator's
-own rules, vetoes, the table (`overflow_table`). Texts are read only where servers put their own
-words; what they echo of a request is passed over as far as that can be told.
+own rules, vetoes, the table (`overflow_table`), single words (`overflow_words`). Texts are read
+only where servers put their own words; what they echo of a request is passed over as far as that
+can be told.
 
 Answers with status 200 are no errors and not for this module: a window that filled while the model
 wrote (``finish_reason: length``), or a server that cut silently, shows in the usage report.
@@ -27,6 +28,7 @@ from proxy.upstream.overflow_table import (
     VETOED_CODES,
     VETOED_STATUSES,
 )
+from proxy.upstream.overflow_words import says_too_long
 
 Kind = Literal["input", "total"]
 
@@ -156,7 +158,9 @@ def _judge(status: int, said: _Said, rules: Sequence[OverflowRule]) -> Overflow 
     if not said.codes.isdisjoint(VETOED_CODES) or _first(VETO, [*said.texts, *said.codes]):
         return None
     if status in _ANY_WORDING:
-        return _by_table(said, specific=False)
+        known = _by_table(said, specific=False)
+        # No table knows all wordings. To be wrong costs one try; to be deaf, the session.
+        return known or (Overflow("input") if says_too_long(said.texts) else None)
     return _by_table(said, specific=True) if status in _SPECIFIC_WORDING else None
 
 

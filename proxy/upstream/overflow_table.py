@@ -204,7 +204,7 @@ ROWS = (
     # Anthropic bytes, and Moonshot: its sizes are bytes (kimi-code#1862), so they are not read
     _input("request exceeds the maximum (?:size|allowed number of bytes)|request_too_large"),
     _input(r"total message size \d{1,12} exceeds limit \d"),
-    _input("request entity too large"),
+    _input("(?:request entity|payload|content) too large"),
     # Cerebras and Mistral, as SDKs tell an empty body
     _input(r"4(?:00|13) (?:status code )?\(no body\)"),
     # vLLM variants

@@ -29,6 +29,11 @@ _CHEAP_SLOPES = 0.6, 1.7
 """Text is so cheap when reports grow by so much, at the rate that they themselves tell: what is cut
 short stays where it is."""
 
+_SAME_RATIO = 0.15
+_SAME_SLOPES = 0.5, 2.0
+"""How far apart the ratios of requests in different forms may be, and at which part of their rate
+the reports must differ, to tell of one way to count."""
+
 FLAT, STANDING = 0.3, 0.1
 """A request that grew must be told to have grown at least by this part of it; below that one it
 stands still."""
@@ -124,7 +129,7 @@ class SessionReports:
     """An older one, from which growth is judged: many small steps are as good as a large one."""
     doubted: Report | None = None
     cheap: Report | None = None
-    """The first of those in one form that are of far less than was estimated."""
+    """An earlier one that was of far less than estimated: the first of its form."""
     is_cheap: bool = False
     """Whether its text was found to be that cheap."""
     flat: Report | None = None
@@ -146,6 +151,15 @@ def is_near(sent: Measured, tokens: int) -> bool:
     return abs(tokens - expected) <= NOISE_TOKENS + tolerance
 
 
+def has_shrunk(sent: Measured, tokens: int) -> bool:
+    """Whether a report is of less than the beginning of the same request was told to have.
+
+    It cannot be of all of it, whatever the text costs.
+    """
+    known = sent.calibration
+    return known.estimated <= sent.estimate and tokens < known.reported - NOISE_TOKENS
+
+
 def is_flat(session: SessionReports, report: Report) -> bool:
     """Whether a request has hardly grown by what it reports, though it has by our estimate."""
     reference = session.reference
@@ -162,24 +176,30 @@ def is_proven_cheap(session: SessionReports, report: Report) -> bool:
     if session.is_cheap or not MIN_FACTOR <= seen < CHEAP:
         return False
     first = session.cheap
-    if first is None or first.form != report.form:
+    if first is None:
         session.cheap = report
         return False
     grown, told = report.estimate - first.estimate, report.reported - first.reported
-    if grown < NOISE_TOKENS or report.reported < CHEAP_GROWTH * first.reported:
-        return False
-    least, most = _CHEAP_SLOPES
-    session.is_cheap = least <= told / grown / seen <= most
+    if grown >= NOISE_TOKENS and report.reported >= CHEAP_GROWTH * first.reported:
+        least, most = _CHEAP_SLOPES
+        session.is_cheap = least <= told / grown / seen <= most
+    if not session.is_cheap and first.form != report.form:
+        session.cheap = report
     return session.is_cheap
 
 
 def agree(one: Report, other: Report, *, has_image: bool) -> bool:
     """Whether two reports, neither of them expected, are of the same way to count."""
-    if one.form != other.form:
-        return False
     if one.estimate > other.estimate:
         one, other = other, one
     grown, told = other.estimate - one.estimate, other.reported - one.reported
+    if one.form != other.form:
+        # Where each request is compacted no two have the same form. What is cut short does not
+        # grow in proportion.
+        first, seen = one.reported / one.estimate, other.reported / other.estimate
+        least, most = _SAME_SLOPES
+        alike = grown >= NOISE_TOKENS and abs(first - seen) <= _SAME_RATIO * seen
+        return alike and not has_image and least <= told / grown / seen <= most
     if grown < NOISE_TOKENS:
         # The same request again may be cut short again.
         return abs(told) <= NOISE_TOKENS and not other.missing

@@ -8,6 +8,9 @@ from proxy.dialects.sse import EventReader
 from proxy.errors import SummaryFailed
 from proxy.upstream.overflow import Overflow, classify_event
 
+MAX_CHARS_PER_TOKEN = 32
+"""No text has more; a stream that goes on beyond that is left."""
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
@@ -56,7 +59,9 @@ class Collected:
         """Take the output limit that was asked for, tokens."""
         self._limit = limit
         self._reader = EventReader()
+        self._most = MAX_CHARS_PER_TOKEN * limit
         self._parts: list[str] = []
+        self._chars = 0
         self._finish = ""
         self._tool_call = False
         self._prompt: int | None = None
@@ -80,7 +85,7 @@ class Collected:
             except codec.MalformedJson:
                 raise SummaryFailed("malformed_reply", "the stream is not JSON") from None
             if isinstance(event, dict) and _is_error(event):
-                if self._parts:
+                if self.text.strip():
                     self._finish = "length"
                     return True
                 overflow = classify_event(data)
@@ -92,13 +97,22 @@ class Collected:
                     return True
             else:
                 self.choice(event, "delta")
+            if self._chars > self._most:
+                # Not every server keeps to the output limit.
+                self._finish = "length"
+                return True
         return False
+
+    def _add(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            self._chars += len(text)
 
     def _responses_event(self, event: JsonObject) -> bool:
         """Take an event of the Responses API; True when it is the last one."""
         type_ = _type_of(event)
         if type_ == "response.output_text.delta":
-            self._parts.append(codec.as_text(event.get("delta")))
+            self._add(codec.as_text(event.get("delta")))
         elif type_ in {"response.completed", "response.incomplete"}:
             self.response(event.get("response"), with_text=not self._parts)
             return True
@@ -110,7 +124,7 @@ class Collected:
         for item in codec.as_objects(members.get("output")):
             self._tool_call = self._tool_call or _type_of(item).endswith("_call")
             if with_text and _type_of(item) == "message":
-                self._parts.append(_content(item.get("content")))
+                self._add(_content(item.get("content")))
         usage = members.get("usage")
         written = usage.get("output_tokens") if isinstance(usage, dict) else None
         self._prompt = _count(usage, "input_tokens")
@@ -128,7 +142,7 @@ class Collected:
         for choice in codec.as_objects(choices)[:1]:
             message = choice.get(member)
             if isinstance(message, dict):
-                self._parts.append(_content(message.get("content")))
+                self._add(_content(message.get("content")))
                 self._tool_call = self._tool_call or bool(message.get("tool_calls"))
             self._finish = codec.as_text(choice.get("finish_reason")) or self._finish
 

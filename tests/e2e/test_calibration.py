@@ -350,6 +350,21 @@ async def test_near_the_trigger_an_upstream_that_counts_is_asked(
     assert len(up.counted) == len(paths)
 
 
+async def test_no_compaction_is_made_that_a_count_shows_not_to_be_due(tmp_path: Path) -> None:
+    async with (
+        # Large steps lead past what is near the trigger.
+        CountingUpstream(
+            tokenizer=by_bytes, limit=WINDOW, tells=lambda _: None, counter="input_tokens"
+        ) as up,
+        _fold(up, tmp_path) as fold,
+        aiohttp.ClientSession() as http,
+    ):
+        one = Talk(CHAT, up, fold, http)
+        await talk(one, lambda rng: base64_in_text(rng) * 3, 12)
+    assert one.due
+    assert min(would_have for _, would_have, _ in one.due) >= 0.9 * THRESHOLD * WINDOW
+
+
 async def test_a_counter_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
     async with (
         CountingUpstream(tokenizer=_han, limit=WINDOW, counter="hangs") as up,

@@ -74,7 +74,8 @@ FAILING: dict[str, Failing] = {
     "401": Failing(lambda _: Reply(status=401, text="no"), "http_401"),
     "400": Failing(lambda _: Reply(status=400, text="something else is wrong"), "http_400", 2),
     "hang": Failing(lambda _: Reply(hang=True), "timeout"),
-    "drop": Failing(lambda _: Reply(drop=True), "broken_stream"),
+    # Sent once more, since its connection had carried a request before.
+    "drop": Failing(lambda _: Reply(drop=True), "broken_stream", 2),
     "silence after the head": Failing(
         lambda api: Reply(chunks=[b": wait\n\n", api.end("")], gate=asyncio.Event()), "timeout"
     ),

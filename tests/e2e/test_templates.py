@@ -221,6 +221,24 @@ async def test_an_objection_within_a_stream(
     assert len(up.main) == 3
 
 
+async def test_an_objection_within_a_stream_to_a_small_request(
+    up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """What we made of a request is looked at, however small the window is."""
+    up.window, up.reply = 1024, in_the_stream
+    messages = [b.system("Be brief.")]
+    for turn in range(12):
+        messages += [b.user(f"Question {turn}?"), b.assistant("It depends on that. " * 15)]
+        if turn == 9:
+            messages.append(b.system("Answer in French."))
+    messages.append(b.user("And now?"))
+    async with Running(up.base_url, tmp_path) as proxy:
+        exchange = await Agent(client, proxy.url, up, stream=True).say(messages)
+    said = [as_objects(e["choices"])[0]["delta"] for e in CHAT.events(exchange.reply)]
+    assert "cured" in "".join(as_text(d.get("content")) for d in said if isinstance(d, dict))
+    assert len(up.main) == 2
+
+
 async def test_a_model_that_writes_such_words_is_not_cured(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, api: Api
 ) -> None:

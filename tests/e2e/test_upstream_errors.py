@@ -1,6 +1,7 @@
 """An upstream that cannot be used: a clear error in the OpenAI envelope, and no secrets in it."""
 
 import asyncio
+import gzip
 import logging
 import shutil
 import socket
@@ -14,6 +15,7 @@ import aiohttp
 import pytest
 
 from proxy.codec import Json, JsonObject, as_text, dumps, loads
+from proxy.upstream import client as upstream_client
 from tests import builders as b
 from tests.e2e.raw import Message, RawUpstream, exchange, reply, request
 from tests.e2e.running import Running, Served
@@ -211,6 +213,47 @@ async def test_a_request_into_a_connection_that_was_being_closed_is_sent_again(
         assert len({bytes(message.body) for message in raw.requests}) == 1
 
 
+async def test_a_request_that_the_server_was_at_work_on_is_not_sent_again(
+    raw: RawUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash, or a time-out of a proxy: whatever it is, the server saw the request."""
+    monkeypatch.setattr(upstream_client, "_STALE_SECONDS", 0.0)
+    async with Running(raw.base_url, tmp_path, **WINDOW) as fold:
+        assert (await exchange(fold.url, request("POST", CHAT, BODY))).status == 200
+        raw.hang_up = True
+        raw.replies.append(b"")
+        answer = await exchange(fold.url, request("POST", CHAT, BODY))
+        assert answer.status == 502
+        assert error_of(answer)["code"] == "upstream_protocol_error"
+        assert len(raw.requests) == 2
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br"])
+async def test_an_encoded_reply_to_a_begun_stream(
+    up: ScriptedUpstream, tmp_path: Path, coding: str
+) -> None:
+    """The head told of no encoding, so the body must have none, whatever the upstream does."""
+    gate = asyncio.Event()
+    up.summary_replies.append(Reply(text="x" * 400, gate=gate))
+    packed = gzip.compress(b"data: [DONE]\n\n")
+    headers = {"content-encoding": coding, "content-type": "text/event-stream"}
+    up.replies.append(Reply(chunks=[packed[:7], packed[7:]], headers=headers))
+    settings = {"upstream.context_window": 4000, "server.keepalive_seconds": 0.05}
+    body = b.chat_body(b.tool_session(12), stream=True)
+    async with (
+        Running(up.base_url, tmp_path, **settings) as fold,
+        aiohttp.ClientSession() as client,
+        client.post(fold.url + CHAT, data=body) as response,
+    ):
+        assert await response.content.readuntil(b"\n\n") == b": compacting\n\n"
+        gate.set()
+        rest = (await response.read()).replace(b": compacting\n\n", b"")
+    if coding == "gzip":
+        assert rest == b"data: [DONE]\n\n"
+    else:
+        assert b'"code":"no_stream"' in rest
+
+
 @pytest.mark.parametrize(
     ("reply", "code", "message"),
     [
@@ -226,8 +269,7 @@ async def test_an_error_ends_a_begun_stream_with_an_event(
     """After the first keep-alive comment there is no status left to tell it with."""
     gate = asyncio.Event()
     up.summary_replies.append(Reply(text="x" * 400, gate=gate))
-    # Dropped once, on the connection that the summary came by, it would be sent again.
-    up.replies.extend([reply, reply])
+    up.replies.append(reply)
     settings = {"upstream.context_window": 4000, "server.keepalive_seconds": 0.05}
     body = b.chat_body(b.tool_session(12), stream=True)
     async with (

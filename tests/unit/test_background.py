@@ -1,10 +1,23 @@
 """Who is left alone in the background, and for how long."""
 
+import asyncio
+from dataclasses import replace
+from typing import cast
+
 import pytest
+from msgspec import structs
 
 from proxy.compactor import background as module
-from proxy.compactor.background import Pauses
+from proxy.compactor.background import Background, Pauses
+from proxy.compactor.entries import NOTHING
+from proxy.compactor.failing_open import FailingOpen
+from proxy.compactor.reports import Reporter
+from proxy.compactor.requests import Unfinished
+from proxy.compactor.runs import Landed
+from proxy.compactor.turns import Turns
 from tests.unit.test_breaker import Clock
+from tests.unit.test_storage import Told
+from tests.unit.test_turns import COMPACT, WINDOW, request
 
 
 def test_who_never_failed_is_asked_by_everybody() -> None:
@@ -72,3 +85,36 @@ def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         pauses.end(name, failed=True)
     assert [pauses.allow(name) for name in "abc"] == [True, False, False]
+
+
+class FailingTurns:
+    """Makes nothing; notes for which session it was asked to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def finish(self, unfinished: Unfinished) -> Landed:
+        self.asked.append(unfinished.found.session)
+        return Landed("failed", "http_401")
+
+
+async def test_what_one_tenant_is_refused_does_not_stop_another() -> None:
+    turns, clock = FailingTurns(), Clock()
+    reporter = Reporter(Told(), clock)
+    background = Background(cast(Turns, turns), 4, clock, FailingOpen(reporter))
+
+    async def begin(tenant: bytes, session: str) -> None:
+        asked = request()
+        route = structs.replace(asked.handling.route, tenant=tenant)
+        asked = structs.replace(
+            asked, handling=structs.replace(asked.handling, route=route, summary_route=route)
+        )
+        found = replace(NOTHING, session=session)
+        background.start(Unfinished(asked, WINDOW, COMPACT, found))
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*running)
+
+    await begin(b"one", "a")
+    await begin(b"one", "b")
+    await begin(b"other", "c")
+    assert turns.asked == ["a", "c"]

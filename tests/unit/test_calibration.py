@@ -28,9 +28,9 @@ SIZES = st.integers(1, 200_000)
         (Calibration(2.0, 1000, 1400), 1100, 1600),
         (Calibration(1.0, 1000, 800), 900, 700),
         # Far more than it can be: bounded.
-        (Calibration(1.0, 10, 20_000), 1000, 4000),
-        (Calibration(1.0, 10_000, 1), 10_000, 1000),
-        (Calibration(0.05), 1000, 100),
+        (Calibration(1.0, 10, 20_000), 1000, 6000),
+        (Calibration(1.0, 10_000, 1), 10_000, 500),
+        (Calibration(0.02), 1000, 50),
     ],
 )
 def test_tokens(calibration: Calibration, estimate: int, tokens: int) -> None:

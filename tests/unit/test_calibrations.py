@@ -193,6 +193,38 @@ def test_the_second_report_that_agrees_is_believed(session: Session) -> None:
     assert session.tokens() == 9 * EACH
 
 
+def test_requests_that_are_each_compacted_agree_across_their_forms(session: Session) -> None:
+    session.turns = 8
+    session.turn(0.7 * (session.estimate + EACH), "a")
+    assert session.calibration("c").ratio == 1.0
+    session.turn(0.7 * (session.estimate + EACH), "b")
+    assert session.calibration("c").ratio == pytest.approx(0.7, abs=0.01)
+
+
+def test_what_is_cut_short_does_not_agree_across_forms(session: Session) -> None:
+    session.turns = 12
+    for number in range(20):
+        session.turn(2900 + 37 * (number % 7), f"c{number}")
+        assert session.calibration("new").ratio == 1.0
+
+
+def test_text_is_found_to_be_cheap_across_forms(session: Session) -> None:
+    for form in "ab":
+        session.turns += 8
+        session.turn(0.08 * (session.estimate + EACH), form)
+    assert session.calibration("c").ratio == pytest.approx(0.08, abs=0.01)
+
+
+def test_less_than_the_beginning_was_told_to_have_is_never_of_the_whole(session: Session) -> None:
+    session.settle(1.0, 12)
+    # Only what was not cached; by chance it grows as if the text were cheap.
+    session.turn(899)
+    session.turns += 3
+    session.turn(1372)
+    assert session.calibration().reported == 12 * EACH
+    assert session.calibration().ratio == pytest.approx(1.0)
+
+
 def test_two_odd_reports_that_do_not_agree_are_not(session: Session) -> None:
     session.settle(1.0, 3)
     session.turn(20_000)
@@ -350,6 +382,17 @@ def test_errors_that_tell_less_than_expected_or_too_much_teach_nothing(
     session.turns = 10
     calibrations.told(BASE, MODEL, TENANT, session.sent(), counted)
     assert session.tokens() == session.estimate
+
+
+def test_an_error_that_tells_the_whole_count_is_believed_of_its_session(
+    session: Session, calibrations: Calibrations
+) -> None:
+    session.turns = 10
+    calibrations.told(BASE, MODEL, TENANT, session.sent(), 3000, exact=True)
+    assert session.tokens() == 3000
+    assert Session(calibrations, "new").calibration().ratio == 1.0
+    calibrations.told(BASE, MODEL, TENANT, session.sent(), 300, exact=True)
+    assert session.tokens() == 3000, "far less than it can be"
 
 
 def test_a_count_is_an_anchor_at_once(session: Session, calibrations: Calibrations) -> None:

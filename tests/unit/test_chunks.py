@@ -57,7 +57,8 @@ def test_what_was_clipped_made_room_for_few_calls_or_is_at_the_floor(
     parts = passages(contents)
     span = chunks.fitted(parts, tokens, tokens, calls)
     whole = chunks.Span(parts, [text_tokens(join([p]) + "\n") for p in parts])
-    if span == whole or sum(span.costs) <= tokens:
+    made = len([*span.chunks(tokens, tokens)])
+    if span == whole or made <= min(calls, 2):
         return
     longest = max(len(p.text) for p in span.parts)
     assert longest >= min(max(len(p.text) for p in parts), chunks.CAPS[-1][1])
@@ -92,6 +93,16 @@ def test_what_is_a_little_too_much_for_one_call_is_clipped_rather_than_called_fo
     assert [chunk.count for chunk in span.chunks(int(whole / 1.2), 10_000)] == [10]
     assert {len(part.text) for part in span.parts} == {1536}
     assert chunks.fitted(parts, int(whole / 2.1), 10_000, 4).parts == parts
+
+
+def test_what_is_more_than_that_is_clipped_rather_than_called_for_more_than_twice() -> None:
+    parts = [Passage(f"[{n}] result:", prose(2000, n), True) for n in range(20)]
+    whole = sum(text_tokens(join([part]) + "\n") for part in parts)
+    first, later = int(whole / 2.4), int(whole / 3.6)
+    span = chunks.fitted(parts, first, later, 4)
+    assert len([*span.chunks(first, later)]) == 2
+    assert {len(part.text) for part in span.parts} == {1280}
+    assert chunks.fitted(parts, int(whole / 3.1), later, 4).parts == parts
 
 
 def test_one_passage_that_no_chunk_holds_is_clipped_until_it_does() -> None:

@@ -112,7 +112,7 @@ def test_a_guess_that_led_to_very_little_is_not_taken_for_the_limit(
 ) -> None:
     learned.guess(BASE, MODEL, ANN, 30_000)
     learned.settle(BASE, MODEL, ANN, 300, 30_000)
-    assert told(learned) == (6000, "guess")
+    assert told(learned) == (4500, "guess")
 
 
 def test_what_was_told_is_not_settled(learned: LearnedWindows) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy import codec
 from proxy.codec import Json, JsonObject
-from proxy.upstream import overflow
+from proxy.upstream import overflow, overflow_words
 from proxy.upstream.overflow import Overflow, classify, classify_event
 from proxy.upstream.overflow_table import ECHO, ROWS, VETO, VETOED_STATUSES
 from tests.unit.test_overflow import RULE, error, found, into, text_of
@@ -144,6 +144,13 @@ def test_no_row_backtracks_without_bound(pattern: "sre.Pattern") -> None:
 
 def test_vetoes_and_echoes_do_not_backtrack_without_bound() -> None:
     for pattern in (VETO, ECHO):
+        ways, longest = paths(sre.parse(pattern.pattern))
+        assert longest <= 120
+        assert ways <= 2 * 120**2
+
+
+def test_words_do_not_backtrack_without_bound() -> None:
+    for pattern in (overflow_words._WHAT, overflow_words._TOO_MUCH, overflow_words._OTHER):
         ways, longest = paths(sre.parse(pattern.pattern))
         assert longest <= 120
         assert ways <= 2 * 120**2
