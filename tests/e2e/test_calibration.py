@@ -147,7 +147,9 @@ def _fold(up: CountingUpstream, folder: Path) -> Running:
     return Running(up.base_url, folder, **{"limits.max_context_chars": 4_000_000})
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "stream", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["whole", "stream"]
+)
 @pytest.mark.parametrize("api", APIS, ids=str)
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("kind", KINDS)

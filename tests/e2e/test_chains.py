@@ -357,6 +357,7 @@ async def test_an_orderly_end_stores_what_was_relayed(
 
 
 @pytest.mark.parametrize("rejects", [False, True])
+@pytest.mark.slow
 async def test_a_chain_that_two_processes_take_turns_at(
     up: ScriptedUpstream, tmp_path: Path, rejects: bool
 ) -> None:
@@ -711,6 +712,7 @@ async def test_a_packed_request_is_written_out_plainly(
 # --- when things fail ---
 
 
+@pytest.mark.slow
 async def test_a_store_that_is_gone_stops_no_chain(
     up: ScriptedUpstream, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:

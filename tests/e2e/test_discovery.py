@@ -224,6 +224,7 @@ async def test_serve_takes_what_is_there_and_keeps_it(tmp_path: Path) -> None:
         assert await fold.terminate() == 0
 
 
+@pytest.mark.slow
 async def test_run_takes_what_is_there(tmp_path: Path) -> None:
     async with machine({STUDIO: listing("organization_owner", max_context_length=8192)}):
         finished = await command("run", "sh", "-c", "exit 7", folder=tmp_path)
@@ -247,6 +248,7 @@ async def test_nothing_there_is_an_error(tmp_path: Path, args: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("args", [("serve", "--port", "0"), ("run", "--", "echo", "started")])
+@pytest.mark.slow
 async def test_it_can_be_turned_off(tmp_path: Path, args: tuple[str, ...]) -> None:
     env = {"FOLDGATE_UPSTREAM__DISCOVER": "false"}
     async with machine(TWO):

@@ -163,7 +163,9 @@ async def test_what_cannot_be_made_smaller_gets_the_upstreams_own_error(
         assert len(silent.main) <= 3
 
 
-@pytest.mark.parametrize("calls", [12, 20, 28, 40, 120])
+@pytest.mark.parametrize(
+    "calls", [12, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in (28, 40)), 120]
+)
 @pytest.mark.parametrize("wording", ["OpenAI, no numbers", "500", "Ollama", "OpenAI"])
 async def test_a_first_request_far_above_the_limit(
     silent: ScriptedUpstream,

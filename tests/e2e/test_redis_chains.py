@@ -70,6 +70,7 @@ def said(turned: Turned) -> str:
     return "\n".join(text for item in turned.arrived.messages for text in item_texts(item))
 
 
+@pytest.mark.slow
 async def test_a_chain_goes_from_proxy_to_proxy(
     up: ScriptedUpstream, http: aiohttp.ClientSession, redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ async def holds(redis: RedisServer, count: int) -> bool:
     return isinstance(found, list) and len(found) >= count
 
 
+@pytest.mark.slow
 async def test_redis_leaves_and_comes_back(
     up: ScriptedUpstream, http: aiohttp.ClientSession, redis: RedisServer, tmp_path: Path
 ) -> None:

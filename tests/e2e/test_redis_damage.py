@@ -97,6 +97,7 @@ async def _has_checkpoints(rig: Rig, count: int) -> bool:
     return (await checkpoints_of(rig))[0] == count
 
 
+@pytest.mark.slow
 async def test_scripts_flushed_at_any_moment(rig: Rig) -> None:
     async def flush() -> None:
         while True:
@@ -467,6 +468,7 @@ async def _known(call: Callable[[], Awaitable[object]]) -> None:
         return
 
 
+@pytest.mark.slow
 async def test_events_of_one_session_that_cannot_be_kept(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

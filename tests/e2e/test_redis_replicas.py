@@ -472,6 +472,7 @@ async def test_a_session_that_goes_round(
     assert len({e.session for e in (*agent.exchanges, *last) if e.session}) == 1
 
 
+@pytest.mark.slow
 async def test_a_duplicate_at_the_other_replica_joins(
     up: ScriptedUpstream, client: aiohttp.ClientSession, tmp_path: Path, redis: RedisServer
 ) -> None:

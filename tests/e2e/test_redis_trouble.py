@@ -571,6 +571,7 @@ async def test_many_conversations_in_an_outage(rig: Rig, name: str) -> None:
     await rig.assert_kept(agents)
 
 
+@pytest.mark.slow
 async def test_a_proxy_stops_whatever_it_is_storing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

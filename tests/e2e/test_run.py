@@ -195,6 +195,7 @@ def question(tmp_path: Path) -> str:
 # What the client gets
 
 
+@pytest.mark.slow
 async def test_the_client_is_told_in_the_environment(up: ScriptedUpstream, tmp_path: Path) -> None:
     env = {
         "FOLDGATE_UPSTREAM__BASE_URL": up.base_url,
@@ -227,6 +228,7 @@ async def test_the_client_is_told_in_the_environment(up: ScriptedUpstream, tmp_p
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 async def test_requests_of_the_client_are_counted(
     up: ScriptedUpstream, tmp_path: Path, question: str
 ) -> None:
@@ -277,6 +279,7 @@ async def test_runs_at_once_have_ports_of_their_own_and_share_the_store(
     assert up.violations == []
 
 
+@pytest.mark.slow
 async def test_opencode_is_told_the_models(up: ScriptedUpstream, tmp_path: Path) -> None:
     up.window = 32_000
     program = tmp_path / "opencode"
@@ -312,6 +315,7 @@ async def test_a_full_disk_under_the_log_stops_nothing(
 
 
 @pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
+@pytest.mark.slow
 async def test_the_clients_own_base_url_is_the_upstream(
     name: str, up: ScriptedUpstream, tmp_path: Path, question: str
 ) -> None:
@@ -337,6 +341,7 @@ async def test_a_client_with_a_file_of_its_own_is_named(
     assert f"put {finished.stdout.strip()}/v1 there" in said
 
 
+@pytest.mark.slow
 async def test_bytes_pass_untouched(tmp_path: Path) -> None:
     data = bytes(range(256)) * 4096
     name = b"\xff\xfe name"
@@ -358,6 +363,7 @@ async def test_the_clients_exit_code(tmp_path: Path) -> None:
     assert finished.stdout.endswith("/v1\n")
 
 
+@pytest.mark.slow
 async def test_an_upstream_that_is_not_there(tmp_path: Path, question: str) -> None:
     # Not even a key that no header can hold keeps the client from starting.
     env = {"OPENAI_API_KEY": "not\rfor a header"}
@@ -585,6 +591,7 @@ def test_what_nobody_collects_has_ended_all_the_same(monkeypatch: pytest.MonkeyP
         parent.communicate("\n")
 
 
+@pytest.mark.slow
 async def test_a_run_within_a_run_ends_with_it(tmp_path: Path) -> None:
     inner = ["--", sys.executable, "-P", "-m", "proxy", "run", *NOWHERE]
     async with running(*NOWHERE, *inner, *python(FAMILY), folder=tmp_path) as fold:
@@ -608,6 +615,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.slow
 async def test_a_normal_end_ends_what_the_client_left_but_no_daemons(tmp_path: Path) -> None:
     options = (*NOWHERE, *python(LEAVER))
     async with running(*options, folder=tmp_path, stderr=asyncio.subprocess.DEVNULL) as fold:
@@ -631,6 +639,7 @@ signal.pause()
 """
 
 
+@pytest.mark.slow
 async def test_a_client_that_becomes_a_daemon_stays(tmp_path: Path) -> None:
     # The first child may not have got its session when the client is gone: it has a moment.
     program = DAEMON.replace("sys.exit(5)", "os.wait(), sys.exit(5)")
@@ -645,6 +654,7 @@ async def test_a_client_that_becomes_a_daemon_stays(tmp_path: Path) -> None:
 IGNORE = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
 
 
+@pytest.mark.slow
 async def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
     program = "echo ready; read line; exit 9"
     before = IGNORE + "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
@@ -694,6 +704,7 @@ while True:
 
 
 @pytest.mark.parametrize("group", ["ours", "own"])
+@pytest.mark.slow
 async def test_the_keys_of_a_terminal_are_the_clients(tmp_path: Path, group: str) -> None:
     import pty
 

@@ -347,6 +347,7 @@ async def test_sigterm_lets_a_stream_finish(
     assert len(up.main) == 1
 
 
+@pytest.mark.slow
 async def test_a_stream_longer_than_the_drain_is_cut(
     up: ScriptedUpstream, tmp_path: Path, client: aiohttp.ClientSession
 ) -> None:

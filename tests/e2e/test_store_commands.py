@@ -114,6 +114,7 @@ def steps_of(messages: Sequence[JsonObject]) -> list[Sequence[JsonObject]]:
 
 
 @pytest.mark.parametrize("source", ["fixed", "credential"])
+@pytest.mark.slow
 async def test_a_session_goes_on_in_redis_and_back_in_a_file(
     up: ScriptedUpstream,
     client: aiohttp.ClientSession,
@@ -233,6 +234,7 @@ async def test_clips_move_too(
 # --- migrate ---
 
 
+@pytest.mark.slow
 async def test_what_a_migration_says(tmp_path: Path, redis: RedisServer) -> None:
     path = tmp_path / "a.db"
     await fill(path)
@@ -603,6 +605,7 @@ async def test_a_check_of_a_file(tmp_path: Path) -> None:
         "redis+cluster://:s3cret@127.0.0.1:1",
     ],
 )
+@pytest.mark.slow
 async def test_a_dead_server(tmp_path: Path, url: str) -> None:
     async with asyncio.timeout(15):
         done = await process("check", url, folder=tmp_path)
