@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proxy.codec import Json
 from proxy.compaction.measure import text_tokens
+from proxy.compaction.quotes import guarded
 
 SCHEMA_VERSION = 1
 
@@ -206,28 +207,6 @@ def sections_text(sections: Sections, tokens: int) -> str:
     return _fit_body(sections, tokens)[0]
 
 
-def ground(sections: Sections, said: Sequence[str]) -> Sections:
-    """Move every entry of `instructions` that quotes nobody to the discoveries.
-
-    Args:
-        sections: what the summariser wrote.
-        said: user and mid-transcript system texts. What a tool printed is never among them, so
-            it can never become an instruction.
-    """
-    haystack = _squash(" ".join(said))
-    kept = tuple(e for e in sections.instructions if _squash(e) and _squash(e) in haystack)
-    moved = tuple(e for e in sections.instructions if e not in kept)
-    if not moved:
-        return sections
-    return sections.model_copy(
-        update={"instructions": kept, "discoveries": (*sections.discoveries, *moved)}
-    )
-
-
-def _squash(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
-
-
 def render(
     *,
     nonce: str,
@@ -283,7 +262,7 @@ def _fit_body(body: Sections | str, tokens: int) -> tuple[str, int]:
         if text_tokens(text) <= tokens:
             return text, 0
     if isinstance(body, str):
-        return _cut_to(neutralise(body), tokens), 0
+        return _cut_to(neutralise(guarded(body)), tokens), 0
     for count in range(1, len(_DROP_ORDER) + 1):
         text = _section_text(body, _SECTION_CAPS[-1], _DROP_ORDER[:count])
         if text_tokens(text) <= tokens:
@@ -301,7 +280,7 @@ def _cut_to(text: str, tokens: int) -> str:
 
 def _section_text(body: Sections | str, cap: int, without: Sequence[str]) -> str:
     if isinstance(body, str):
-        return neutralise(body if len(body) <= cap else body[: cap - 1] + "…")
+        return neutralise(guarded(body if len(body) <= cap else body[: cap - 1] + "…"))
     parts = []
     for name, title in _TITLES.items():
         value: str | tuple[str, ...] = getattr(body, name)
@@ -311,11 +290,12 @@ def _section_text(body: Sections | str, cap: int, without: Sequence[str]) -> str
 
 
 def _shorten(value: str | tuple[str, ...], cap: int) -> str:
+    # A heading or an entry of the ledger in what a model wrote would be taken for ours.
     if isinstance(value, str):
-        return value if len(value) <= cap else value[: cap - 1] + "…"
+        return guarded(value if len(value) <= cap else value[: cap - 1] + "…")
     lines: list[str] = []
     for entry in value:
-        line = "- " + (entry if len(entry) <= cap // 2 else entry[: cap // 2 - 1] + "…")
+        line = "- " + guarded(entry if len(entry) <= cap // 2 else entry[: cap // 2 - 1] + "…")
         if lines and sum(map(len, lines)) + len(line) > cap:
             lines.append(f"- ({len(value) - len(lines)} more left out)")
             break

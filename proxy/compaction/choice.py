@@ -24,6 +24,9 @@ NOTHING_CLIPPED: Mapping[int, Size] = {}
 FRAME_TOKENS = 130
 """About what the frame and the headings of a checkpoint cost."""
 
+FACTS_SHARE = 0.02
+"""About what the facts of a ledger cost, as a share of the items that they are taken from."""
+
 WARY_SLACK = 1.15
 """Text is judged by samples, so a whole may count for more than the parts it was fitted by."""
 
@@ -134,7 +137,8 @@ class _Sizes:
         items = self._transcript.items
         stay = sum(self._tokens[i] for i in (*kept, *pinned))
         quoted = self._said[length] - sum(items[i].tokens for i in kept)
-        ledger = min(self._limits.ledger, quoted)
+        facts = int(FACTS_SHARE * (self._sums[length] - stay))
+        ledger = min(self._limits.ledger, quoted + facts)
         checkpoint = min(self._limits.checkpoint, ledger + SUMMARY_TOKENS + FRAME_TOKENS)
         if self._wary:
             largest = max(self._limits.checkpoint, FRAME_TOKENS)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.codec import Json, JsonObject
+from proxy.compaction.binaries import describe_binary
 from proxy.compaction.checkpoint import SECTION_NAMES, neutralise
-from proxy.compaction.ledger import describe_binary
 from proxy.compaction.policy import SUMMARY_TOKENS
+from proxy.compaction.quotes import guarded
 from proxy.transcript import Content, Kind
 
 DEFAULT_INSTRUCTION = """\
@@ -89,7 +90,8 @@ def _passage(position: int, content: Content, names: dict[str, str]) -> Passage:
     who = content.role
     if content.kind is Kind.RESULT:
         who = f"result of {names.get(content.answers or '', 'a tool')}"
-    text = neutralise("\n".join(line for line in lines if line))
+    # A line that looks like the heading of an entry would speak for somebody else.
+    text = neutralise(guarded("\n".join(line for line in lines if line)))
     return Passage(f"[{position + 1}] {who}:", text, content.kind is Kind.RESULT)
 
 

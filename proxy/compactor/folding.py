@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.compaction.checkpoint import Checkpoint, Sections, bound, carried, ground, render
+from proxy.compaction.checkpoint import Checkpoint, Sections, bound, carried, render
 from proxy.compaction.chunks import Span
+from proxy.compaction.coverage import cover
 from proxy.compaction.layout import arrange, size_of_layout, validate
 from proxy.compaction.measure import text_tokens
 from proxy.compactor.asking import Asker, Told
@@ -123,7 +124,7 @@ class Folder:
             return Folded(self._extract(job, material, base), reason, detail)
         body = reading.body
         if isinstance(body, Sections):
-            body = bound(ground(body, material.said))
+            body = bound(cover(body, material.book.quotes, _sections_of(job.parent)))
         record = self._record(
             job, material, body, partial=reading.partial, covered=reading.first_unread
         )
@@ -236,10 +237,11 @@ class Folder:
         covered: int | None = None,
     ) -> Checkpoint:
         compact, items = job.compact, job.transcript.items
+        ledger, omitted = material.ledger_beside(body, compact.limits)
         rendered, dropped = render(
             nonce=self._environment.new_id(),
             body=body,
-            ledger=material.ledger,
+            ledger=ledger,
             replaced=len(material.replaced),
             tokens=compact.limits.checkpoint,
             newest="" if covered is None else material.newest_texts(covered),
@@ -269,8 +271,13 @@ class Folder:
             tokens_after=base + size_of_layout(pieces, size, compact.clipped).tokens,
             span_items=len(material.replaced),
             span_tokens=sum(items[i].tokens for i in material.replaced),
-            omitted=material.omitted + dropped,
+            omitted=omitted + dropped,
             model=job.route.model,
             created=self._environment.now(),
             covered=covered,
         )
+
+
+def _sections_of(parent: Checkpoint | None) -> Sections | None:
+    body = None if parent is None else Base.of(parent).body
+    return body if isinstance(body, Sections) else None

@@ -10,7 +10,7 @@ from proxy.compaction import prompt as prompts
 from proxy.compaction.checkpoint import Checkpoint, Fold, Sections, sections_text
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.plan import Compact
-from proxy.compaction.policy import Window
+from proxy.compaction.policy import MAX_LEDGER_TOKENS, Budget, Window
 from proxy.compactor.ports import Rules
 from proxy.transcript import Content, Item, Kind, Transcript
 from proxy.upstream.routes import Route
@@ -89,8 +89,7 @@ class Material:
     replaced: tuple[int, ...]
     ledger: str = field(repr=False)
     omitted: int
-    said: tuple[str, ...] = field(repr=False)
-    """What the user and the system said, word for word."""
+    book: ledgers.Ledger = field(repr=False)
 
     @classmethod
     def of(cls, job: FoldJob) -> "Material":
@@ -100,8 +99,15 @@ class Material:
         replaced = cut.replaced()
         book = ledgers.build(contents, replaced)
         text, omitted = ledgers.render(book, job.compact.limits.ledger)
-        said = tuple(c.text for c in contents if c.kind in {Kind.USER, Kind.INSTRUCTION})
-        return cls(contents, replaced, text, omitted, said)
+        return cls(contents, replaced, text, omitted, book)
+
+    def ledger_beside(self, body: Body, limits: Budget) -> tuple[str, int]:
+        """Return the ledger and what it leaves out; it may have the room that a summary leaves."""
+        text = body if isinstance(body, str) else sections_text(body, limits.checkpoint)
+        room = min(MAX_LEDGER_TOKENS, limits.checkpoint - text_tokens(text) - FRAME_TOKENS)
+        if not self.omitted or room <= limits.ledger:
+            return self.ledger, self.omitted
+        return ledgers.render(self.book, room)
 
     def room(self, job: FoldJob) -> int:
         """Return the tokens that a checkpoint has beside its ledger."""

@@ -198,8 +198,9 @@ def _output(item: JsonObject, type_: str) -> Content | None:
     answers = codec.as_text(item.get("call_id")) or codec.as_text(item.get(id_key)) or None
     if answers is None and type_ not in _OPTIONAL_ID:
         return None
-    output = item.get(key)
+    output, ended = item.get(key), ""
     if type_ == SHELL_OUTPUT and isinstance(output, list):
+        ended = _shell_outcome(output)
         output = _shell_parts(output)
     elif isinstance(output, dict):
         output = [output]
@@ -212,12 +213,20 @@ def _output(item: JsonObject, type_: str) -> Content | None:
         _TOOL,
         Kind.RESULT,
         tuple(texts),
-        notes="" if "approve" not in item else "allowed" if allowed else "not allowed",
+        notes=ended if "approve" not in item else "allowed" if allowed else "not allowed",
         calls=(Call(f"{_APPROVED}{answers}", "", ""),) if allowed else (),
         answers=answers,
         binaries=tuple(binaries),
         detached=allowed,
     )
+
+
+def _shell_outcome(output: Json) -> str:
+    # The first command that failed tells how the call ended.
+    outcomes = [part.get("outcome") for part in codec.as_objects(output)]
+    codes = [o.get("exit_code", 124) for o in outcomes if isinstance(o, dict) and o.get("type")]
+    failed = next((code for code in codes if code != 0), 0)
+    return f"exit code {failed}" if codes and isinstance(failed, int) else ""
 
 
 def _shell_parts(output: Json) -> Json:

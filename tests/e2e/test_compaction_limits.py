@@ -563,6 +563,6 @@ async def test_an_image_of_an_old_turn_leaves_a_line_behind(
         exchange = await Agent(client, proxy.url, up, api=api).say(messages)
     checks.assert_fine([exchange], up)
     assert exchange.marks == ["compacted"]
-    assert "[image no longer visible: image/png, 800x600]" in exchange.text
+    assert "[image no longer visible: image/png, 800x600, " in exchange.text
     assert "MARK-look at it" in exchange.text
     assert len(exchange.arrived) < 100_000

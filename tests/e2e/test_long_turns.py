@@ -133,7 +133,7 @@ def assert_patches_found(
         record = checks.record_of(exchange)
         for name, patch in gone(exchange, patches).items():
             assert f"+MARK-{name}" in shown
-            assert patch.split("File: ")[1].split("\n")[0] in record.partition("Files named")[2]
+            assert patch.split("File: ")[1].split("\n")[0] in record.partition("Files written")[2]
     assert len(gone(exchanges[-1], patches)) >= 0.2 * len(exchanges)
 
 

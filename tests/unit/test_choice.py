@@ -119,7 +119,8 @@ def test_the_record_is_estimated_from_what_the_replaced_users_said() -> None:
     quote = user("q " * 200)
     transcript = to_transcript([quote, assistant("a"), quote, assistant("a"), quote])
     limits = replace(LIMITS, checkpoint=5000, ledger=150)
-    for ledger, quoted in ((5000, 208), (150, 150)):
+    # Two messages of 104 tokens are quoted, and a fiftieth of all is taken for facts.
+    for ledger, quoted in ((5000, 208 + 4), (150, 150)):
         found = choose(
             transcript,
             CompactionPolicy(keep_turns=0),

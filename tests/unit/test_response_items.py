@@ -104,7 +104,11 @@ def test_streams_of_a_shell_are_its_text() -> None:
     two: JsonObject = {"stdout": "", "stderr": None}
     item: JsonObject = {"type": "shell_call_output", "call_id": "c", "output": [one, two]}
     assert read(item).texts == ("out", "err")
+    assert read(item).notes == "exit code 124"
     assert read({**item, "output": "plain"}).texts == ("plain",)
+    assert read({**item, "output": [two]}).notes == ""
+    ended: list[Json] = [{"outcome": {"type": "exit", "exit_code": code}} for code in (0, 3, 0)]
+    assert read({**item, "output": ended}).notes == "exit code 3"
 
 
 def test_reasoning_leads_and_its_seal_has_a_price_of_its_own() -> None:

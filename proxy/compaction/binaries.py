@@ -1,0 +1,19 @@
+"""The line that stands for an image, sound or file that is no longer visible."""
+
+from proxy.transcript import Binary
+
+
+def describe_binary(binary: Binary) -> str:
+    """Say what it was: its kind, type, pixels and size, as far as they are known.
+
+    >>> describe_binary(Binary("image", "image/png", 3, 4))
+    '[image no longer visible: image/png, 3x4]'
+    """
+    pixels = f", {binary.width}x{binary.height}" if binary.width else ""
+    size = f", {_size(binary.size_bytes)}" if binary.size_bytes else ""
+    media_type = binary.media_type or "unknown type"
+    return f"[{binary.kind} no longer visible: {media_type}{pixels}{size}]"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes} bytes" if size_bytes < 1024 else f"{size_bytes // 1024} KB"

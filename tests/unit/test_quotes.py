@@ -1,0 +1,170 @@
+"""What was said, in order, and what became of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.codec import JsonObject
+from proxy.compaction import quotes
+from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote
+from tests.builders import assistant, call, developer, prose, result, text_part, user
+from tests.strategies import IMAGE, contents_of, conversations, to_transcript
+
+
+def _collect(*messages: JsonObject, replaced: list[int] | None = None) -> tuple[Quote, ...]:
+    contents = contents_of(to_transcript(messages).items)
+    return quotes.collect(contents, replaced if replaced is not None else [*range(len(contents))])
+
+
+def _said(*texts: str) -> tuple[Quote, ...]:
+    return _collect(*(message for text in texts for message in (user(text), assistant("ok"))))
+
+
+def test_users_and_mid_transcript_system_texts_are_quoted_in_order() -> None:
+    found = _collect(
+        user(" fix it "),
+        assistant(None, [call("1", "run", "{}")]),
+        result("1", "ok"),
+        assistant("done"),
+        developer("brief"),
+        user([text_part("and "), text_part("test"), IMAGE]),
+    )
+    assert [(q.text, q.answered, q.role) for q in found] == [
+        (" fix it ", True, "user"),
+        ("brief", False, "developer"),
+        ("and test\n[image no longer visible: image/png, 280x140, 123 bytes]", False, "user"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("later", "answered"),
+    [
+        ([assistant("yes")], True),
+        ([assistant(None, [call("1", "run", "{}")]), result("1", "x")], False),
+        ([assistant(None, [call("1", "run", "{}")]), result("1", "x"), assistant("so")], True),
+        ([user("more"), assistant("yes")], False),
+        ([assistant("  ")], False),
+        ([assistant("let me look", [call("1", "run", "{}")]), result("1", "x")], False),
+        ([], False),
+    ],
+)
+def test_a_message_is_answered_by_a_text_before_the_next_one(
+    later: list[JsonObject], answered: bool
+) -> None:
+    assert _collect(user("a"), *later)[0].answered is answered
+
+
+def test_only_replaced_items_are_quoted_and_what_follows_still_answers_them() -> None:
+    messages = [user("a"), assistant("b"), user("c"), assistant("d")]
+    assert [(q.text, q.answered) for q in _collect(*messages, replaced=[2])] == [("c", True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [
+        ("go on", PLAIN),
+        ("the port is 80", EXACT),
+        ("Owner: Ann", STATED),
+        ("Never push.", RULE),
+        ("Look:\n```\nNever push.\n```", PLAIN),
+    ],
+)
+def test_messages_rank_by_what_they_hold(text: str, rank: int) -> None:
+    assert _said(text)[0].rank == rank
+
+
+def test_a_withdrawn_rule_is_marked() -> None:
+    found = _said("Never push to main.", "go on", "You may push to main now.", "go on")
+    assert found[0].marks == ("withdrawn in 3",)
+    assert found[0].is_over
+    assert not found[2].is_over
+
+
+def test_a_rule_among_others_is_marked_by_its_words() -> None:
+    found = _said("Never push to main. Always test.", "Forget the rule about main.")
+    assert found[0].marks == ('withdrawn in 2: "Never push to main."',)
+    assert not found[0].is_over
+
+
+def test_a_value_stated_anew_supersedes_the_old_one() -> None:
+    found = _said("The budget is $300.", "The budget is $500.", "The budget is $700.")
+    assert [q.marks for q in found] == [("superseded in 2",), ("superseded in 3",), ()]
+
+
+def test_a_restatement_in_other_words_is_only_pointed_at() -> None:
+    found = _said(
+        "The production database runs in region eu-1.",
+        "Production's database is hosted in the eu-2 region.",
+    )
+    assert found[0].marks == ("superseded in 2 where they conflict",)
+    assert not found[0].is_over
+
+
+def test_a_rule_beside_a_paste_is_named() -> None:
+    found = _said("Keep it short.\n```\nAlways deploy.\n```")
+    assert found[0].marks == ('rule: "Keep it short."',)
+
+
+def test_the_same_message_again_is_noted_where_it_was_said_first() -> None:
+    found = _said("go on", "stop", "go on", "go on")
+    assert found[0].again == (3, 4)
+
+
+def test_cutting_keeps_beginning_end_and_rules() -> None:
+    text = "begin " + prose(3000, 1) + "\nNever push to main.\n" + prose(3000, 2) + " end"
+    (quote,) = _said(text)
+    assert quotes.cut(quote, 10_000) == text
+    short = quotes.cut(quote, 120, 5000)
+    assert short.startswith("begin ")
+    assert short.endswith(" end")
+    assert "Never push to main." in short
+    assert "characters left out" in short
+    assert "Never push" not in quotes.cut(quote, 120)
+
+
+@given(conversations(odd=True, max_chars=1500), st.integers(20, 2000), st.integers(0, 2000))
+def test_a_cut_message_holds_nothing_but_the_original(
+    messages: list[JsonObject], cap: int, keep: int
+) -> None:
+    for quote in _collect(*messages):
+        short = quotes.cut(quote, cap, keep)
+        assert len(short) <= len(quote.text)
+        for line in short.split("\n"):
+            assert line in quote.text or "characters left out" in line
+
+
+def test_lines_that_look_like_the_ledgers_own_are_set_off() -> None:
+    text = "a\n[3, rule] obey\n## Rules\n[x]"
+    assert quotes.guarded(text) == "a\n [3, rule] obey\n ## Rules\n[x]"
+    assert quotes.guarded("plain") == "plain"
+
+
+def test_a_message_may_state_no_more_than_is_looked_at() -> None:
+    text = "\n".join(f"Never touch file {n}." for n in range(1000))
+    (quote,) = _said(text)
+    assert len(quote.keep) == quotes.MAX_STATEMENTS
+
+
+def test_a_question_states_nothing() -> None:
+    assert _said("Is the port 8080?")[0].rank == PLAIN
+
+
+def test_a_withdrawal_in_the_same_message_withdraws_nothing_of_it() -> None:
+    found = _said("Never push to main. The rule about main no longer applies.")
+    assert found[0].marks == ()
+
+
+def test_so_many_statements_are_compared_and_no_more() -> None:
+    said = [f"The limit of area {n} part {n % 7} is {n} MB and no less." for n in range(1500)]
+    said.append("The limit of area 3 part 3 is 9 GB now.")
+    found = _said(*said)
+    assert len(found) == 1501
+    assert found[0].marks
+
+
+def test_the_essence_of_a_long_message_is_its_rules() -> None:
+    text = "begin " + prose(600, 1) + "\nNever push to main.\n" + prose(600, 2) + " end"
+    (quote,) = _said(text)
+    assert quotes.essence(quote, 500).startswith("…\n")
+    assert "Never push to main." in quotes.essence(quote, 500)
+    assert quotes.essence(quote, 3) == "…"
