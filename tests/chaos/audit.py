@@ -36,15 +36,17 @@ return {redis.call('HKEYS', KEYS[1]), cuts, redis.call('HGET', KEYS[1], 't')}
 """)
 """All of an anchor at one moment: its fields; id, cut and session of each index entry; struggle."""
 
-_SAID = {
-    "checkpoint_tokens": "tokens",
-    "tokens_before": "tokens_before",
-    "tokens_after": "tokens_after",
-    "span_items": "span_items",
-    "span_tokens": "span_tokens",
-    "model": "model",
-}
+_SAID = {"span_items": "span_items", "model": "model"}
 """Fields of the event by the fields of the checkpoint they tell."""
+
+_COUNTED = {
+    "checkpoint_tokens": "tokens",
+    "tokens_after": "tokens_after",
+    "span_tokens": "span_tokens",
+}
+"""The same of those that the event tells as the model counts, all by one factor."""
+
+_ROUNDED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,16 @@ class Audit:
 def _differences(checkpoint: Checkpoint, event: JsonObject) -> list[str]:
     told = [(name, event.get(name), getattr(checkpoint, own)) for name, own in _SAID.items()]
     told.append(("session", event.get("session"), checkpoint.session))
-    return [f"{name} was {was}, is {now}" for name, was, now in told if was != now]
+    differences = [f"{name} was {was}, is {now}" for name, was, now in told if was != now]
+    before = event.get("tokens_before")
+    if not isinstance(before, int) or not checkpoint.tokens_before:
+        return [*differences, f"tokens_before was {before}, is {checkpoint.tokens_before}"]
+    factor = before / checkpoint.tokens_before
+    for name, own in _COUNTED.items():
+        was, now = event.get(name), factor * getattr(checkpoint, own)
+        if not isinstance(was, int) or abs(was - now) > _ROUNDED:
+            differences.append(f"{name} was {was}, is {now:.1f}")
+    return differences
 
 
 def _replaced(checkpoint: Checkpoint) -> Iterator[int]:
