@@ -282,7 +282,8 @@ def _differences(checkpoint: Checkpoint, event: JsonObject) -> list[str]:
     factor = before / checkpoint.tokens_before
     for name, own in _COUNTED.items():
         was, now = event.get(name), factor * getattr(checkpoint, own)
-        if not isinstance(was, int) or abs(was - now) > _ROUNDED:
+        # The factor is known as exactly as a rounded number tells it.
+        if not isinstance(was, int) or abs(was - now) > _ROUNDED * (1 + now / before):
             differences.append(f"{name} was {was}, is {now:.1f}")
     return differences
 
