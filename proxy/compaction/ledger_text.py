@@ -41,6 +41,7 @@ MOST_ERRORS = 16
 """Beyond so many of a kind, older ones are left out even where there is room."""
 _T = TypeVar("_T")
 _TITLES_TOKENS = 12
+_SPARE_TOKENS = 8
 _ROUNDED = 0.4
 _TRIES = 6
 _SAFETY = 0.97
@@ -68,8 +69,10 @@ def _count(quotes: Sequence[Quote], facts: Facts) -> int:
 def _write_within(quotes: Sequence[Quote], facts: Facts, tokens: float) -> tuple[str, int]:
     sections = _sections(facts)
     wanted = sum(section.cost for section in sections)
-    whole = _cost_of(quotes)
-    most = max(tokens - whole, FACTS_SHARE * (tokens - _cost_of_essential(quotes)), 0.0)
+    # What was said comes first; a little room spares it a cut for a rounding.
+    whole = _cost_of(quotes) + _SPARE_TOKENS
+    essential = _price(QUOTES_TITLE) + _cost_of_essential(quotes) + _SPARE_TOKENS
+    most = max(tokens - whole, FACTS_SHARE * (tokens - essential), 0.0)
     said, out = _write_quotes(quotes, tokens - min(wanted, most))
     told, facts_out = _write_sections(sections, tokens - text_tokens(said) - 1, said)
     if out and wanted:

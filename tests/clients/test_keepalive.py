@@ -120,4 +120,5 @@ async def test_an_error_after_comments_is_an_error(
     assert seen["text"] == ""
     assert late != "refused" or "too late" in str(seen["error"])
     assert len(started) == 1
-    assert len(up.main) <= 3
+    # What is dropped at once is sent once more on another connection.
+    assert len(up.main) <= (6 if late == "gone" else 3)

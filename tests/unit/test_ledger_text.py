@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import ledger_text
+from proxy.compaction import ledger, ledger_text
 from proxy.compaction.commands import Command
 from proxy.compaction.facts import Facts, Value
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.quotes import EXACT, RULE, Quote
+from proxy.transcript import Call, Content, Kind
 from tests.strategies import texts
 
 NO_FACTS = Facts()
@@ -236,3 +237,22 @@ def test_many_messages_are_written_in_linear_time() -> None:
     assert 0 < omitted < 4000
     assert "message 0 " in text
     assert "message 3999 " in text
+
+
+@pytest.mark.parametrize("tokens", [80, 100, 150, 200, 400])
+def test_what_was_said_comes_before_what_tools_were_asked(tokens: int) -> None:
+    task = (
+        "The nightly import drops rows since Tuesday. Find out why. Never touch the database "
+        "schema, and keep the log format as it is."
+    )
+    contents = [Content("user", Kind.USER, (task,))]
+    for number in range(13):
+        arguments = f'{{"command":"python import.py orders_{number}.csv"}}'
+        call = Call(f"c{number}", "run", arguments)
+        printed = "importing orders.csv ... written=48210 skipped=0\nERROR row 12 bad\n"
+        contents += [
+            Content("assistant", Kind.ASSISTANT, ("Looking.",), calls=(call,)),
+            Content("tool", Kind.RESULT, (printed,), answers=call.id),
+        ]
+    text, _ = ledger.render(ledger.build(contents, tuple(range(len(contents)))), tokens)
+    assert task in text
