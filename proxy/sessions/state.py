@@ -224,13 +224,7 @@ def load_checkpoint(data: bytes) -> Checkpoint | None:
     Raises:
         StateCorrupt: when the value is damaged.
     """
-    text = unpack(data)
-    if _is_newer(text):
-        return None
-    try:
-        return _CHECKPOINT.validate_json(text)
-    except ValidationError:
-        raise StateCorrupt("a stored checkpoint is damaged") from None
+    return _loaded(data, _CHECKPOINT, "checkpoint")
 
 
 def dump_fold(fold: Fold) -> bytes:
@@ -244,13 +238,7 @@ def load_fold(data: bytes) -> Fold | None:
     Raises:
         StateCorrupt: when the value is damaged.
     """
-    text = unpack(data)
-    if _is_newer(text):
-        return None
-    try:
-        return _FOLD.validate_json(text)
-    except ValidationError:
-        raise StateCorrupt("a stored running summary is damaged") from None
+    return _loaded(data, _FOLD, "running summary")
 
 
 def dump_clips(clips: Mapping[int, Clipped]) -> bytes:
@@ -264,13 +252,8 @@ def load_clips(data: bytes) -> dict[int, Clipped] | None:
     Raises:
         StateCorrupt: when the value is damaged.
     """
-    text = unpack(data)
-    if _is_newer(text):
-        return None
-    try:
-        return _CLIPS.validate_json(text).clips
-    except ValidationError:
-        raise StateCorrupt("a stored clip set is damaged") from None
+    stored = _loaded(data, _CLIPS, "clip set")
+    return None if stored is None else stored.clips
 
 
 def dump_struggle(struggle: Struggle) -> bytes:
@@ -299,6 +282,16 @@ def _hexed(struggle: Struggle) -> tuple[int, float, str, str]:
         struggle.attempted.hex(),
         struggle.budget_tried.hex(),
     )
+
+
+def _loaded(data: bytes, kind: TypeAdapter[_T], name: str) -> _T | None:
+    text = unpack(data)
+    if _is_newer(text):
+        return None
+    try:
+        return kind.validate_json(text)
+    except ValidationError:
+        raise StateCorrupt(f"a stored {name} is damaged") from None
 
 
 def _is_newer(text: bytes) -> bool:
