@@ -52,4 +52,5 @@ async def main(seeds: Sequence[int]) -> None:
                 sys.stdout.flush()
 
 
-asyncio.run(main([int(seed) for seed in sys.argv[1:]] or [1]))
+if __name__ == "__main__":
+    asyncio.run(main([int(seed) for seed in sys.argv[1:]] or [1]))
