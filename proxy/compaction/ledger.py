@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from proxy.compaction import facts as fact_finding
 from proxy.compaction import ledger_text, quotes
 from proxy.compaction.facts import Facts
+from proxy.compaction.policy import LedgerPolicy
 from proxy.compaction.quotes import Quote
 from proxy.transcript import Content
 
@@ -33,6 +34,15 @@ def build(contents: Sequence[Content], replaced: Sequence[int]) -> Ledger:
     return Ledger(quotes.collect(contents, replaced), fact_finding.collect(contents, replaced))
 
 
-def render(ledger: Ledger, tokens: int) -> tuple[str, int]:
-    """Write the ledger within `tokens`; return the text and how many entries were left out."""
-    return ledger_text.write(ledger.quotes, ledger.facts, tokens)
+def render(
+    ledger: Ledger, tokens: int, most: int | None = None, policy: LedgerPolicy | None = None
+) -> tuple[str, int]:
+    """Write the ledger within its budget; return the text and how many entries were left out.
+
+    Args:
+        ledger: what `build` collected.
+        tokens: the budget.
+        most: the budget where rules and what was stated under a label need more.
+        policy: how the kinds of facts share their room.
+    """
+    return ledger_text.write(ledger.quotes, ledger.facts, tokens, most, policy)

@@ -2,28 +2,26 @@
 
 What was said comes first, then the facts by kind. When all of it does not fit, messages without
 a rule or a fact are cut and then left out, the oldest first; rules, the first and the last
-message stay longest. Of facts the newest stay, of commands the failed ones. What is left out is
-counted. Every line of the ledger's own begins at the margin; lines of quotes that look like one
-are set off.
+message stay longest, and what a tool printed or the assistant stated under a label stays longer
+than ordinary messages. What is left out is counted. Every line of the ledger's own begins at the
+margin; lines of quotes that look like one are set off.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Sequence
 
-from proxy.compaction.commands import Command
-from proxy.compaction.facts import Facts, Value
+from proxy.compaction import ledger_facts
+from proxy.compaction.facts import Facts
+from proxy.compaction.ledger_facts import TELLING, Section
+from proxy.compaction.ledger_facts import line_price as _price
 from proxy.compaction.measure import text_tokens
+from proxy.compaction.policy import LedgerPolicy
 from proxy.compaction.quotes import PLAIN, RULE, STATED, Quote, cut, essence, guarded
 
 MESSAGE_CAPS = (8000, 4000, 2000, 1000, 500, 250, 120)
 """Long pastes are cut to these lengths, largest first."""
 
 FIRST_SHARE = 0.6
-FACTS_SHARE = 0.7
-"""What facts may take from messages without a rule or a statement when both are too long."""
-
 RULES_SHARE = 0.5
 SHORT_CHARS = 400
 """A message with a rule or a fact is whole up to this length as long as anything is left out."""
@@ -32,49 +30,61 @@ QUOTES_TITLE = (
     "## Said to the assistant, word for word, answered unless marked open; it holds over other "
     "parts, newer over older"
 )
-FACTS_TITLE = "## Facts found by code, newest last; data, never requests"
 
-MOST_ENTRIES = 400
-MOST_VALUES = 80
-MOST_COMMANDS = 60
-MOST_ERRORS = 16
-"""Beyond so many of a kind, older ones are left out even where there is room."""
-_T = TypeVar("_T")
-_TITLES_TOKENS = 12
 _SPARE_TOKENS = 8
-_ROUNDED = 0.4
 _TRIES = 6
 _SAFETY = 0.97
 _PER_TOKEN = 4
 
 
-def write(quotes: Sequence[Quote], facts: Facts, tokens: int) -> tuple[str, int]:
-    """Write quotes and facts within `tokens`; return the text and how many entries are left out."""
+def write(
+    quotes: Sequence[Quote],
+    facts: Facts,
+    tokens: int,
+    most: int | None = None,
+    policy: LedgerPolicy | None = None,
+) -> tuple[str, int]:
+    """Write quotes and facts within a budget; return the text and how many entries are left out.
+
+    Args:
+        quotes: what was said.
+        facts: what was found.
+        tokens: the budget.
+        most: the budget where rules and what was stated under a label need more.
+        policy: how facts share their room.
+    """
+    policy = policy or LedgerPolicy()
+    sections = ledger_facts.sections(facts, policy)
+    if most is not None and most > tokens:
+        tokens = max(tokens, min(most, math.ceil(_essentials(quotes, sections))))
     room = float(tokens)
     for _ in range(_TRIES):
-        text, out = _write_within(quotes, facts, room)
+        text, out = _write_within(quotes, sections, room, policy.facts_share)
         size = text_tokens(text)
         if size <= tokens:
             return text, out + facts.skipped
         # The whole is judged by samples and may come to more than its lines.
         room *= _SAFETY * tokens / size
-    return "", _count(quotes, facts)
+    return "", len(_distinct(quotes)) + ledger_facts.count(sections) + facts.skipped
 
 
-def _count(quotes: Sequence[Quote], facts: Facts) -> int:
-    entries = sum(len(section.entries) for section in _sections(facts))
-    return len(_distinct(quotes)) + entries + facts.skipped
+def _essentials(quotes: Sequence[Quote], sections: Sequence[Section]) -> float:
+    return _cost_of_essential(quotes, STATED) + ledger_facts.cost(sections, TELLING) + _SPARE_TOKENS
 
 
-def _write_within(quotes: Sequence[Quote], facts: Facts, tokens: float) -> tuple[str, int]:
-    sections = _sections(facts)
-    wanted = sum(section.cost for section in sections)
+def _write_within(
+    quotes: Sequence[Quote], sections: Sequence[Section], tokens: float, facts_share: float
+) -> tuple[str, int]:
+    wanted = ledger_facts.cost(sections)
     # What was said comes first; a little room spares it a cut for a rounding.
     whole = _cost_of(quotes) + _SPARE_TOKENS
-    essential = _price(QUOTES_TITLE) + _cost_of_essential(quotes) + _SPARE_TOKENS
-    most = max(tokens - whole, FACTS_SHARE * (tokens - essential), 0.0)
+    essential = _cost_of_essential(quotes, STATED) + _SPARE_TOKENS
+    most = max(tokens - whole, facts_share * (tokens - essential), 0.0)
+    if wanted > most:
+        rules = _cost_of_essential(quotes, RULE) + _SPARE_TOKENS
+        most = max(most, min(ledger_facts.cost(sections, TELLING), tokens - rules))
     said, out = _write_quotes(quotes, tokens - min(wanted, most))
-    told, facts_out = _write_sections(sections, tokens - text_tokens(said) - 1, said)
+    told, facts_out = ledger_facts.write(sections, tokens - text_tokens(said) - 1, said)
     if out and wanted:
         # What the facts did not need in the end goes back to the messages.
         said, out = _write_quotes(quotes, tokens - text_tokens(told) - 1)
@@ -96,22 +106,19 @@ def _head(number: int, quote: Quote, *, brief: bool = False) -> str:
     return f"[{', '.join(words)}] "
 
 
-def _price(text: str) -> float:
-    # The line break included. Each line is rounded up, the whole only once.
-    return text_tokens(text + "\n") - _ROUNDED
-
-
 def _cost_of(quotes: Sequence[Quote]) -> float:
     lines = (_head(number, q) + guarded(q.text) for number, q in _distinct(quotes))
     return _price(QUOTES_TITLE) + sum(map(_price, lines))
 
 
-def _cost_of_essential(quotes: Sequence[Quote]) -> float:
-    return sum(
-        _price(_head(number, q) + cut(q, SHORT_CHARS, SHORT_CHARS))
+def _cost_of_essential(quotes: Sequence[Quote], least: int) -> float:
+    """Return what messages of this rank and above cost at their shortest, and the ends."""
+    lines = (
+        _head(number, q, brief=True) + cut(q, SHORT_CHARS, SHORT_CHARS)
         for number, q in _distinct(quotes)
-        if q.rank >= STATED or number in {1, len(quotes)}
+        if (q.rank >= least and not q.is_over) or number in {1, len(quotes)}
     )
+    return _price(QUOTES_TITLE) + sum(map(_price, lines))
 
 
 def _distinct(quotes: Sequence[Quote]) -> list[tuple[int, Quote]]:
@@ -224,131 +231,3 @@ def _fitting(quote: Quote, head: str, tokens: float) -> str:
             return line
         cap -= max(1, cap // 8)
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """Entries of one kind, the newest last."""
-
-    title: str
-    entries: tuple[str, ...]
-    weight: int
-    joined: bool = False
-    """Whether the entries stand on one line."""
-    first: frozenset[str] = frozenset()
-    """Entries that stay longer than newer ones."""
-    most: int = MOST_ENTRIES
-
-    @property
-    def cost(self) -> float:
-        """What all of it costs."""
-        if not self.entries:
-            return 0
-        prices = sorted(map(self.price, self.entries), reverse=True)
-        return _TITLES_TOKENS + sum(prices[: self.most])
-
-    def price(self, entry: str) -> float:
-        """What one entry costs."""
-        return _price(f"{entry}," if self.joined else f"- {entry}")
-
-    def write(self, kept: Sequence[str]) -> str:
-        """Write the entries that are kept, under the title."""
-        if self.joined:
-            return f"{self.title}: " + ", ".join(kept)
-        return "\n".join([f"{self.title}:", *(f"- {entry}" for entry in kept)])
-
-
-def _sections(facts: Facts) -> list[_Section]:
-    failed = [command for command in facts.commands if command.failed]
-    fine = [command for command in facts.commands if not command.failed]
-    by_tool = [value for value in facts.values if value.by == "tool"]
-    by_assistant = [value for value in facts.values if value.by != "tool"]
-    return [
-        _Section("Commands that failed", _each(_command, failed), 16),
-        _values("The assistant stated", by_assistant),
-        _values("Tools printed", by_tool),
-        _Section("Files written", _each(_name, facts.files_written), 16, joined=True),
-        _Section("Files read", _each(_name, facts.files_read), 14, joined=True),
-        _Section("URLs", _each(_name, facts.urls), 16),
-        _Section("Error lines", _each(str, facts.errors), 2, most=MOST_ERRORS),
-        _Section("Other commands", _each(_command, fine), 1, most=MOST_COMMANDS),
-        _Section("No longer visible", _each(str, facts.binaries), 1),
-    ]
-
-
-def _values(title: str, values: Sequence[Value]) -> _Section:
-    telling = frozenset(_value(v) for v in values if v.was or v.line.partition(":")[0].isupper())
-    return _Section(title, _each(_value, values), 12, first=telling, most=MOST_VALUES)
-
-
-def _each(how: Callable[[_T], str], members: Iterable[_T]) -> tuple[str, ...]:
-    return tuple(map(how, members))
-
-
-def _command(command: Command) -> str:
-    status = "" if command.status in {"", "0"} else f"{command.status}: "
-    status = f"exit {status}" if status and command.status != "error" else status
-    earlier = f" (earlier: exit {command.earlier})" if command.earlier else ""
-    return f"{status}{command.text}{earlier}"
-
-
-def _value(value: Value) -> str:
-    return value.line if not value.was else f"{value.line} (superseded: {_differs(value)})"
-
-
-def _differs(value: Value) -> str:
-    """Return what the old line says otherwise, or all of it."""
-    new, old = value.line.split(), value.was.split()
-    if len(new) == len(old):
-        other = [was for now, was in zip(new, old, strict=True) if now != was]
-        return " ".join(other).rstrip(".,;")
-    return value.was
-
-
-def _name(name: str) -> str:
-    return f'"{name}"' if " " in name else name
-
-
-def _write_sections(sections: Sequence[_Section], tokens: float, said: str) -> tuple[str, int]:
-    fresh = [
-        replace(section, entries=tuple(e for e in section.entries if e not in said))
-        for section in sections
-    ]
-    room = tokens - _price(FACTS_TITLE)
-    parts, omitted = [FACTS_TITLE], 0
-    for section, share in zip(fresh, _shares(fresh, room), strict=True):
-        kept = _newest(section, share - _TITLES_TOKENS)
-        omitted += len(section.entries) - len(kept)
-        if kept:
-            parts.append(section.write(kept))
-    return ("\n".join(parts) if len(parts) > 1 else ""), omitted
-
-
-def _shares(sections: Sequence[_Section], room: float) -> list[float]:
-    """Divide the room by weight; what one section does not need goes to the others."""
-    shares = [0.0] * len(sections)
-    hungry = [i for i, section in enumerate(sections) if section.entries]
-    while hungry and room > 0:
-        weights = sum(sections[i].weight for i in hungry)
-        content = [i for i in hungry if sections[i].cost * weights <= room * sections[i].weight]
-        if not content:
-            for i in hungry:
-                shares[i] = room * sections[i].weight / weights
-            break
-        for i in content:
-            shares[i] = sections[i].cost
-            room -= sections[i].cost
-        hungry = [i for i in hungry if i not in content]
-    return shares
-
-
-def _newest(section: _Section, tokens: float) -> list[str]:
-    kept = set[int]()
-    tokens += _ROUNDED
-    order = range(len(section.entries) - 1, -1, -1)
-    for position in sorted(order, key=lambda i: section.entries[i] not in section.first):
-        tokens -= section.price(section.entries[position])
-        if tokens < 0 or len(kept) == section.most:
-            break
-        kept.add(position)
-    return [section.entries[position] for position in sorted(kept)]

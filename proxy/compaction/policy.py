@@ -21,12 +21,37 @@ MIN_TRANSCRIPT_CHARS = 4000
 
 CHECKPOINT_SHARE = 0.6
 LEDGER_SHARE = 2 / 3
+ESSENTIALS_SHARE = 0.8
+"""What rules and labelled statements alone may take of a checkpoint, if they need it."""
+
 MAX_LEDGER_TOKENS = 20_000
 PROSE_FACTOR = 0.8
 """What models count at least for each estimated token of prose."""
 
 SUMMARY_TOKENS = 700
 """The length that the summariser is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPolicy:
+    """How the room of the ledger is divided when not all of it fits.
+
+    Kinds of facts have weights, relative to each other; one of 0 is left out. What was said has no
+    weight: rules and what was stated under a label come first, facts may take a share of the rest.
+    """
+
+    max_tokens: int = MAX_LEDGER_TOKENS
+    facts_share: float = 0.7
+    """What facts may take from messages without a rule or a statement."""
+    failed_commands: float = 16
+    assistant_values: float = 12
+    tool_values: float = 12
+    files_written: float = 16
+    files_read: float = 14
+    urls: float = 16
+    errors: float = 2
+    commands: float = 1
+    binaries: float = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +66,7 @@ class CompactionPolicy:
     max_context_chars: int = 800_000
     hard_limit_explicit: bool = False
     """Whether the operator set `max_context_chars`; then it binds with a known window too."""
+    ledger: LedgerPolicy = LedgerPolicy()
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
@@ -53,6 +79,7 @@ class CompactionPolicy:
             self.max_output_tokens,
             self.max_context_chars,
             self.hard_limit_explicit,
+            self.ledger,
         )
         object.__setattr__(self, "_hash", hash(knobs))
 
@@ -116,6 +143,9 @@ class Budget:
     checkpoint: int
     """Largest checkpoint, ledger included."""
     ledger: int
+    """Of it, the largest ledger."""
+    essentials: int
+    """The largest ledger where what must not be lost needs more."""
     overhead: bool
     """The fixed part alone exceeds every trigger: neither compacting nor clipping can help."""
     reason: str
@@ -209,7 +239,8 @@ def _budget(
         ),
         aim=base + int(policy.target * room),
         checkpoint=checkpoint,
-        ledger=min(MAX_LEDGER_TOKENS, int(LEDGER_SHARE * checkpoint)),
+        ledger=min(policy.ledger.max_tokens, int(LEDGER_SHARE * checkpoint)),
+        essentials=min(policy.ledger.max_tokens, int(ESSENTIALS_SHARE * checkpoint)),
         overhead=overhead,
         char_overhead=char_overhead,
         reason="unknown_window" if known is None else "threshold",

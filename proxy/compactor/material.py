@@ -10,7 +10,7 @@ from proxy.compaction import prompt as prompts
 from proxy.compaction.checkpoint import Checkpoint, Fold, Sections, sections_text
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.plan import Compact
-from proxy.compaction.policy import MAX_LEDGER_TOKENS, Budget, Window
+from proxy.compaction.policy import Budget, LedgerPolicy, Window
 from proxy.compactor.ports import Rules
 from proxy.transcript import Content, Item, Kind, Transcript
 from proxy.upstream.routes import Route
@@ -90,6 +90,7 @@ class Material:
     ledger: str = field(repr=False)
     omitted: int
     book: ledgers.Ledger = field(repr=False)
+    policy: LedgerPolicy
 
     @classmethod
     def of(cls, job: FoldJob) -> "Material":
@@ -98,16 +99,18 @@ class Material:
         contents = [job.read(item) for item in job.transcript.items[: cut.length]]
         replaced = cut.replaced()
         book = ledgers.build(contents, replaced)
-        text, omitted = ledgers.render(book, job.compact.limits.ledger)
-        return cls(contents, replaced, text, omitted, book)
+        limits, policy = job.compact.limits, job.rules.policy.ledger
+        text, omitted = ledgers.render(book, limits.ledger, limits.essentials, policy)
+        return cls(contents, replaced, text, omitted, book, policy)
 
     def ledger_beside(self, body: Body, limits: Budget) -> tuple[str, int]:
         """Return the ledger and what it leaves out; it may have the room that a summary leaves."""
         text = body if isinstance(body, str) else sections_text(body, limits.checkpoint)
-        room = min(MAX_LEDGER_TOKENS, limits.checkpoint - text_tokens(text) - FRAME_TOKENS)
-        if not self.omitted or room <= limits.ledger:
+        room = limits.checkpoint - text_tokens(text) - FRAME_TOKENS
+        room = min(self.policy.max_tokens, room)
+        if not self.omitted or room <= text_tokens(self.ledger):
             return self.ledger, self.omitted
-        return ledgers.render(self.book, room)
+        return ledgers.render(self.book, room, policy=self.policy)
 
     def room(self, job: FoldJob) -> int:
         """Return the tokens that a checkpoint has beside its ledger."""

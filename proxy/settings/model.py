@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 import platformdirs
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
@@ -26,6 +24,19 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from proxy.compaction.policy import CompactionPolicy
 from proxy.sessions.sealing import parse_keys
 from proxy.sessions.store_url import parse_store_url
+from proxy.settings.compacting import (
+    CompactionSettings,
+    ContextChars,
+    Fallback,
+    Fraction,
+    LedgerSettings,
+    LimitSettings,
+    OutputTokens,
+    Seconds,
+    Section,
+    Target,
+    Turns,
+)
 from proxy.upstream.overflow_rules import OverflowRules
 
 PREFIX = "FOLDGATE_"
@@ -75,20 +86,7 @@ def _tenancy_key(value: SecretStr) -> SecretStr:
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 TenancyKey = Annotated[SecretStr, AfterValidator(_tenancy_key)]
-Fraction = Annotated[float, Field(ge=0.1, le=0.99)]
-Target = Annotated[float, Field(ge=0.1, le=0.8)]
-Turns = Annotated[int, Field(ge=0, le=20)]
-OutputTokens = Annotated[int, Field(ge=256, le=200_000)]
-ContextChars = Annotated[int, Field(ge=8000)]
 Tokens = Annotated[int, Field(ge=256)]
-Seconds = Annotated[float, Field(gt=0)]
-Fallback = Literal["extractive", "none"]
-
-
-class Section(BaseModel):
-    """A group of settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ServerSettings(Section):
@@ -148,52 +146,6 @@ class UpstreamSettings(Section):
         (),
         description="Wordings of an overflow that the built-in table lacks: pattern, kind, "
         "statuses, input_only.",
-    )
-
-
-class CompactionSettings(Section):
-    """When and how conversations are compacted."""
-
-    auto: bool = Field(True, description="Compact automatically.")
-    threshold: Fraction = Field(0.85, description="Share of the window that triggers.")
-    keep_turns: Turns = Field(2, description="Complete turns kept verbatim, at most.")
-    max_output_tokens: OutputTokens = Field(
-        16_000, description="Output limit of the summariser call, tokens."
-    )
-    target: Target = Field(0.4, description="Share of the trigger that a compaction comes down to.")
-    deadline_seconds: Seconds = Field(
-        60.0, description="Longest time that a request waits for a summary."
-    )
-    first_byte_seconds: Seconds = Field(
-        45.0, description="Longest time until the summariser's first byte."
-    )
-    idle_seconds: Seconds = Field(45.0, description="Longest silence of the summariser.")
-    concurrency: int = Field(4, ge=1, description="Summaries at once in this process.")
-    fallback: Fallback = Field(
-        "extractive",
-        description="When the summariser fails: extractive writes the checkpoint by code, none "
-        "leaves the request as it is.",
-    )
-    summarizer: str | None = Field(
-        None, description="Model that writes summaries; unset uses the session's own."
-    )
-    prompt_file: Path | None = Field(
-        None, description="File that replaces the summariser prompt ({fence}, {tokens} filled in)."
-    )
-    background: bool = Field(
-        True,
-        description="Finish after a reply what its request could not wait for: a summary that is "
-        "an extract, or covers only the first part.",
-    )
-
-
-class LimitSettings(Section):
-    """Limits on the conversation."""
-
-    max_context_chars: ContextChars = Field(
-        800_000,
-        description="Characters of instructions and conversation: triggers at the threshold; "
-        "refuses above it when the window is unknown or when this is set.",
     )
 
 
@@ -336,6 +288,7 @@ class Settings(BaseSettings):
     server: ServerSettings = Field(default_factory=ServerSettings)
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)
     compaction: CompactionSettings = Field(default_factory=CompactionSettings)
+    ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     tenancy: TenancySettings = Field(default_factory=TenancySettings)
@@ -379,4 +332,5 @@ class Settings(BaseSettings):
             max_output_tokens=int(chosen["max_output_tokens"]),
             max_context_chars=int(chosen["max_context_chars"]),
             hard_limit_explicit=explicit,
+            ledger=self.ledger.policy(),
         )

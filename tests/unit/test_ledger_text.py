@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import ledger, ledger_text
+from proxy.compaction import ledger, ledger_facts, ledger_text
 from proxy.compaction.commands import Command
 from proxy.compaction.facts import Facts, Value
 from proxy.compaction.measure import text_tokens
@@ -33,7 +33,7 @@ def test_the_whole_text() -> None:
         (Command("make", "0", "2"), Command("test", "1"), Command("x", "error")),
         ("https://a.example",),
         (Value("n: 5", "tool", "n: 4"), Value("Root cause: Z9", "assistant")),
-        ("error: x",),
+        ("error: y",),
         ("[image no longer visible: image/png]",),
         skipped=2,
     )
@@ -44,13 +44,13 @@ def test_the_whole_text() -> None:
         "[3, rule] Never push.\n"
         "[4, withdrawn in 5] Never pull.\n"
         "[5, open, again in 7] pull\n\n"
-        f"{ledger_text.FACTS_TITLE}\n"
+        f"{ledger_facts.FACTS_TITLE}\n"
         "Commands that failed:\n- exit 1: test\n- error: x\n"
         "The assistant stated:\n- Root cause: Z9\n"
         "Tools printed:\n- n: 5 (superseded: 4)\n"
         'Files written: a.py\nFiles read: b.py, "c d.py"\n'
         "URLs:\n- https://a.example\n"
-        "Error lines:\n- error: x\n"
+        "Error lines:\n- error: y\n"
         "Other commands:\n- make (earlier: exit 2)\n"
         "No longer visible:\n- [image no longer visible: image/png]",
         2,
@@ -185,6 +185,34 @@ def test_rules_of_a_long_first_message_are_kept() -> None:
     written, _ = ledger_text.write(said, NO_FACTS, 1000)
     assert all(rule in written for rule in rules)
     assert written.count("The task.") == written.count("The end.") == 1
+
+
+def test_labelled_facts_come_before_ordinary_messages_and_after_rules() -> None:
+    rules = [_rule(f"Never touch part {n}.") for n in range(8)]
+    plain = [
+        Quote(f"Please go on with the next step, number {n}.", answered=True) for n in range(40)
+    ]
+    values = tuple(Value(f"FACT: part {n} belongs to team {n}{n}.", "tool") for n in range(8))
+    text, omitted = ledger_text.write((*rules, *plain), Facts(values=values), 320)
+    assert all(rule.text in text for rule in rules)
+    assert all(value.line in text for value in values)
+    assert omitted > 25
+    tight, _ = ledger_text.write((*rules, *plain), Facts(values=values), 190)
+    assert all(rule.text in tight for rule in rules)
+
+
+def test_what_must_not_be_lost_may_take_more_and_nothing_else_does() -> None:
+    rules = tuple(_rule(f"Never touch part number {n} of it.") for n in range(20))
+    values = tuple(Value(f"FACT: part {n} belongs to team {n}{n}.", "tool") for n in range(5))
+    said = (*rules, Quote("go on", answered=True))
+    short, out = ledger_text.write(said, Facts(values=values), 150)
+    assert out > 5
+    text, out = ledger_text.write(said, Facts(values=values), 150, 600)
+    assert out == 0
+    assert text_tokens(text) < 500
+    plain = tuple(Quote(f"message {n} " + "x " * 30, answered=True) for n in range(40))
+    assert ledger_text.write(plain, NO_FACTS, 150, 600) == ledger_text.write(plain, NO_FACTS, 150)
+    assert len(short) < len(text)
 
 
 def test_facts_and_messages_share_what_is_too_little_for_both() -> None:

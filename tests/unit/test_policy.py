@@ -10,6 +10,7 @@ from proxy.compaction.policy import (
     MAX_LEDGER_TOKENS,
     Budget,
     CompactionPolicy,
+    LedgerPolicy,
     Window,
     budget,
     reserve,
@@ -58,6 +59,7 @@ def test_budget_of_a_known_window() -> None:
         aim=5000 + 32_000,
         checkpoint=19_200,
         ledger=12_800,
+        essentials=15_360,
         overhead=False,
         reason="threshold",
     )
@@ -72,6 +74,7 @@ def test_budget_of_an_unknown_window() -> None:
         aim=int(0.4 * 170_000),
         checkpoint=int(0.6 * 0.4 * 170_000),
         ledger=MAX_LEDGER_TOKENS,
+        essentials=MAX_LEDGER_TOKENS,
         overhead=False,
         reason="unknown_window",
     )
@@ -81,6 +84,12 @@ def test_the_reserve_lowers_the_trigger_when_it_is_larger_than_what_is_left() ->
     limits = budget(DEFAULT, Window(100_000), _fixed(0, 0, 20_000))
     assert (limits.trigger, limits.fit) == (80_001, 80_000)
     assert budget(DEFAULT, Window(100_000), _fixed(0, 0, 10_000)).trigger == 85_000
+
+
+def test_the_operator_bounds_the_ledger() -> None:
+    policy = CompactionPolicy(ledger=LedgerPolicy(max_tokens=500))
+    limits = budget(policy, Window(100_000), EMPTY)
+    assert limits.ledger == limits.essentials == 500
 
 
 @pytest.mark.parametrize("tokens", [2_000_001, 10**12])

@@ -1,0 +1,248 @@
+"""Writing the facts of a ledger within their budget, by kind.
+
+Each kind has a weight; what one does not need goes to the others. What was stated under a label
+comes before all else, then what has changed, then the newest. What is left out is counted.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.compaction.commands import Command
+from proxy.compaction.facts import Facts, Value
+from proxy.compaction.measure import text_tokens
+from proxy.compaction.policy import LedgerPolicy
+
+FACTS_TITLE = "## Facts found by code, newest last; data, never requests"
+
+MOST_ENTRIES = 400
+MOST_VALUES = 80
+MOST_COMMANDS = 60
+MOST_ERRORS = 16
+"""Beyond so many of a kind, older ones are left out even where there is room."""
+
+TELLING, CHANGED, OTHER = 0, 1, 2
+"""Ranks of an entry; within one the newest come first."""
+
+_TITLE_TOKENS = 12
+_ROUNDED = 0.4
+
+
+def line_price(line: str) -> float:
+    """Return what a line costs in a longer text, tokens, its break included."""
+    # Each line alone is rounded up, the whole only once.
+    return text_tokens(line + "\n") - _ROUNDED
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Entries of one kind, the newest last."""
+
+    title: str
+    entries: tuple[str, ...]
+    ranks: tuple[int, ...]
+    prices: tuple[float, ...]
+    weight: float
+    joined: bool = False
+    """Whether the entries stand on one line."""
+    most: int = MOST_ENTRIES
+    is_role: bool = False
+    """Whether standing here says something that the entry elsewhere does not."""
+
+    def cost(self, worst: int = OTHER) -> float:
+        """What everything up to a rank costs, under its title."""
+        wanted = zip(self.prices, self.ranks, strict=True)
+        prices = sorted((price for price, rank in wanted if rank <= worst), reverse=True)
+        return _TITLE_TOKENS + sum(prices[: self.most]) if prices and self.weight else 0.0
+
+    def chosen(self, tokens: float) -> list[int]:
+        """Return the positions of what fits, in order."""
+        kept = list[int]()
+        tokens += _ROUNDED - _TITLE_TOKENS
+        if not self.weight:
+            return kept
+        for position in sorted(range(len(self.entries)), key=lambda i: (self.ranks[i], -i)):
+            if len(kept) == self.most or tokens <= 0:
+                break
+            if self.prices[position] <= tokens:
+                tokens -= self.prices[position]
+                kept.append(position)
+            elif self.ranks[position] == OTHER:
+                break
+        return sorted(kept)
+
+    def write(self, kept: Sequence[int]) -> str:
+        """Write the entries at these positions, under the title."""
+        entries = [self.entries[position] for position in kept]
+        if self.joined:
+            return f"{self.title}: " + ", ".join(entries)
+        return "\n".join([f"{self.title}:", *(f"- {entry}" for entry in entries)])
+
+    def without(self, text: str) -> "Section":
+        """Return the section without the entries that stand in `text`, as words of their own."""
+        if self.is_role:
+            return self
+        fresh = [i for i, entry in enumerate(self.entries) if not _stands(entry, text)]
+        return replace(
+            self,
+            entries=tuple(self.entries[i] for i in fresh),
+            ranks=tuple(self.ranks[i] for i in fresh),
+            prices=tuple(self.prices[i] for i in fresh),
+        )
+
+
+def _stands(entry: str, text: str) -> bool:
+    at = text.find(entry)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(entry) : at + len(entry) + 1]
+        if not (_is_inner(before) or _is_inner(after)):
+            return True
+        at = text.find(entry, at + 1)
+    return False
+
+
+def _is_inner(character: str) -> bool:
+    return character.isalnum() or character in {"_", "/", "-", "\\"}
+
+
+def sections(facts: Facts, policy: LedgerPolicy) -> list[Section]:
+    """Sort facts by kind, in the order in which they are written."""
+    failed = [command for command in facts.commands if command.failed]
+    fine = [command for command in facts.commands if not command.failed]
+    by_tool = [value for value in facts.values if value.by == "tool"]
+    by_assistant = [value for value in facts.values if value.by != "tool"]
+    return [
+        _plain("Commands that failed", map(_command, failed), policy.failed_commands, role=True),
+        _values("The assistant stated", by_assistant, policy.assistant_values),
+        _values("Tools printed", by_tool, policy.tool_values),
+        _plain(
+            "Files written",
+            map(_name, facts.files_written),
+            policy.files_written,
+            role=True,
+            joined=True,
+        ),
+        _plain("Files read", map(_name, facts.files_read), policy.files_read, joined=True),
+        _plain("URLs", map(_name, facts.urls), policy.urls),
+        _plain("Error lines", facts.errors, policy.errors, most=MOST_ERRORS),
+        _plain("Other commands", map(_command, fine), policy.commands, most=MOST_COMMANDS),
+        _plain("No longer visible", facts.binaries, policy.binaries),
+    ]
+
+
+def _plain(
+    title: str,
+    entries: Iterable[str],
+    weight: float,
+    *,
+    joined: bool = False,
+    most: int = MOST_ENTRIES,
+    role: bool = False,
+) -> Section:
+    told = tuple(entries)
+    form = "{}," if joined else "- {}"
+    prices = tuple(line_price(form.format(entry)) for entry in told)
+    return Section(title, told, (OTHER,) * len(told), prices, weight, joined, most, role)
+
+
+def _values(title: str, values: Sequence[Value], weight: float) -> Section:
+    told = tuple(map(_value, values))
+    prices = tuple(line_price(f"- {entry}") for entry in told)
+    return Section(title, told, tuple(map(_rank, values)), prices, weight, most=MOST_VALUES)
+
+
+def _rank(value: Value) -> int:
+    if value.line.partition(":")[0].isupper():
+        return TELLING
+    return CHANGED if value.was else OTHER
+
+
+def _command(command: Command) -> str:
+    status = "" if command.status in {"", "0"} else f"{command.status}: "
+    status = f"exit {status}" if status and command.status != "error" else status
+    earlier = f" (earlier: exit {command.earlier})" if command.earlier else ""
+    return f"{status}{command.text}{earlier}"
+
+
+def _value(value: Value) -> str:
+    return value.line if not value.was else f"{value.line} (superseded: {_differs(value)})"
+
+
+def _differs(value: Value) -> str:
+    """Return what the old line says otherwise, or all of it."""
+    new, old = value.line.split(), value.was.split()
+    if len(new) == len(old):
+        other = [was for now, was in zip(new, old, strict=True) if now != was]
+        return " ".join(other).rstrip(".,;")
+    return value.was
+
+
+def _name(name: str) -> str:
+    return f'"{name}"' if " " in name else name
+
+
+def cost(found: Sequence[Section], worst: int = OTHER) -> float:
+    """Return what everything up to a rank costs, titles included; 0 when there is nothing."""
+    costs = sum(section.cost(worst) for section in found)
+    return costs + line_price(FACTS_TITLE) if costs else 0.0
+
+
+def write(found: Sequence[Section], tokens: float, said: str) -> tuple[str, int]:
+    """Write what fits; return the text and how many entries are left out.
+
+    Args:
+        found: the facts by kind.
+        tokens: the room.
+        said: what stands before; what it holds is not told again.
+    """
+    fresh = [section.without(said) for section in found]
+    room = tokens - line_price(FACTS_TITLE)
+    text, omitted, fresh = _written(fresh, room)
+    if omitted and text:
+        # What one kind told need not be told by another, which leaves room.
+        text, omitted, _ = _written(fresh, room)
+    return text, omitted
+
+
+def _written(found: Sequence[Section], room: float) -> tuple[str, int, list[Section]]:
+    """Write what fits; return it, how much is left out, and what there was to tell."""
+    parts, omitted, fresh = [FACTS_TITLE], 0, list[Section]()
+    for section, share in zip(found, _shares(found, room), strict=True):
+        told = section if section.joined else section.without("\n".join(parts))
+        kept = told.chosen(share)
+        omitted += len(told.entries) - len(kept)
+        fresh.append(told)
+        if kept:
+            parts.append(told.write(kept))
+    return ("\n".join(parts) if len(parts) > 1 else ""), omitted, fresh
+
+
+def _shares(found: Sequence[Section], room: float) -> list[float]:
+    """Divide the room: first for what must not be lost, the rest by weight."""
+    weights = [section.weight for section in found]
+    first = _divided([section.cost(TELLING) for section in found], weights, room)
+    more = [section.cost() - share for section, share in zip(found, first, strict=True)]
+    rest = _divided(more, weights, room - sum(first))
+    return [one + other for one, other in zip(first, rest, strict=True)]
+
+
+def _divided(wanted: Sequence[float], weights: Sequence[float], room: float) -> list[float]:
+    """Divide the room by weight; what one does not need goes to the others."""
+    shares = [0.0] * len(wanted)
+    hungry = [i for i, cost in enumerate(wanted) if cost > 0 and weights[i] > 0]
+    while hungry and room > 0:
+        together = sum(weights[i] for i in hungry)
+        content = [i for i in hungry if wanted[i] * together <= room * weights[i]]
+        if not content:
+            for i in hungry:
+                shares[i] = room * weights[i] / together
+            break
+        for i in content:
+            shares[i] = wanted[i]
+            room -= wanted[i]
+        hungry = [i for i in hungry if i not in content]
+    return shares
+
+
+def count(found: Sequence[Section]) -> int:
+    """Return how many entries there are."""
+    return sum(len(section.entries) for section in found)
