@@ -251,16 +251,20 @@ def _written(
     ledger = _cut_to(neutralise(ledger), room)
     room -= text_tokens(ledger)
     newest = _cut_to(neutralise(newest), int(NEWEST_SHARE * room))
-    text, dropped = _fit_body(body, room - text_tokens(newest))
+    text, dropped = _fit_body(body, room - text_tokens(newest), ledger)
     middle = neutralise("\n\n".join(part for part in (text, newest, ledger) if part))
     return f"{frame_open}\n{middle}\n{frame_close}", dropped
 
 
-def _fit_body(body: Sections | str, tokens: int) -> tuple[str, int]:
+def _fit_body(body: Sections | str, tokens: int, ledger: str = "") -> tuple[str, int]:
     for cap in _SECTION_CAPS:
         text = _section_text(body, cap, ())
         if text_tokens(text) <= tokens:
             return text, 0
+        if isinstance(body, Sections) and body.instructions:
+            # What the ledger quotes need not be said twice where there is no room for it.
+            fresh = tuple(entry for entry in body.instructions if entry not in ledger)
+            body = body.model_copy(update={"instructions": fresh})
     if isinstance(body, str):
         return _cut_to(neutralise(guarded(body)), tokens), 0
     for count in range(1, len(_DROP_ORDER) + 1):

@@ -257,3 +257,16 @@ def test_excerpts_of_what_the_body_does_not_cover_stand_behind_it() -> None:
     )
     assert "BODY " * 39 in long
     assert 50 < long.count("word") < 900
+
+
+def test_rules_that_the_ledger_quotes_give_way_to_what_it_does_not_hold() -> None:
+    rules = tuple(f"Never touch part {n} of the importer." for n in range(12))
+    ledger = "## Said\n" + "\n".join(f"[{n}, rule] {rule}" for n, rule in enumerate(rules))
+    body = Sections(goal="g", instructions=(*rules, "Always test."), current_state="half done")
+    with_room, _ = _render(body, ledger, 2000)
+    assert all(with_room.count(rule) == 2 for rule in rules)
+    tight, dropped = _render(body, ledger, text_tokens(ledger) + 130)
+    assert dropped == 0
+    assert all(tight.count(rule) == 1 for rule in rules)
+    assert "- Always test." in tight
+    assert "half done" in tight
