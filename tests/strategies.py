@@ -274,7 +274,7 @@ def make_checkpoint(
         parent=None,
         rendered=rendered,
         chars=len(rendered),
-        tokens=measure.text_tokens(rendered),
+        tokens=measure.exact_tokens(rendered),
         sections=None,
         text="",
         partial=False,

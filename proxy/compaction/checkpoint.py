@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proxy.codec import Json
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.compaction.quotes import guarded
 
 SCHEMA_VERSION = 1
@@ -229,10 +229,10 @@ def render(
     less = 0
     while True:
         text, dropped = _written(nonce, body, ledger, replaced, tokens - less, newest)
-        over = text_tokens(text) - tokens
+        over = exact_tokens(text) - tokens
         if over <= 0 or less >= tokens:
             return text, dropped
-        # The whole is judged by other samples than its parts; each step doubles the distance.
+        # Together they may count as denser text than apart; each step doubles the distance.
         less += less + over
 
 
@@ -247,11 +247,11 @@ def _written(
     )
     frame_close = f'</{TAG} id="{nonce}">\n\n'
     # One token is left over for a tag that only the joint of body and ledger makes.
-    room = tokens - text_tokens(f"{frame_open}\n\n\n\n{frame_close}") - 1
+    room = tokens - exact_tokens(f"{frame_open}\n\n\n\n{frame_close}") - 1
     ledger = _cut_to(neutralise(ledger), room)
-    room -= text_tokens(ledger)
+    room -= exact_tokens(ledger)
     newest = _cut_to(neutralise(newest), int(NEWEST_SHARE * room))
-    text, dropped = _fit_body(body, room - text_tokens(newest), ledger)
+    text, dropped = _fit_body(body, room - exact_tokens(newest), ledger)
     middle = neutralise("\n\n".join(part for part in (text, newest, ledger) if part))
     return f"{frame_open}\n{middle}\n{frame_close}", dropped
 
@@ -259,7 +259,7 @@ def _written(
 def _fit_body(body: Sections | str, tokens: int, ledger: str = "") -> tuple[str, int]:
     for cap in _SECTION_CAPS:
         text = _section_text(body, cap, ())
-        if text_tokens(text) <= tokens:
+        if exact_tokens(text) <= tokens:
             return text, 0
         if isinstance(body, Sections) and body.instructions:
             # What the ledger quotes need not be said twice where there is no room for it.
@@ -269,7 +269,7 @@ def _fit_body(body: Sections | str, tokens: int, ledger: str = "") -> tuple[str,
         return _cut_to(neutralise(guarded(body)), tokens), 0
     for count in range(1, len(_DROP_ORDER) + 1):
         text = _section_text(body, _SECTION_CAPS[-1], _DROP_ORDER[:count])
-        if text_tokens(text) <= tokens:
+        if exact_tokens(text) <= tokens:
             return text, count
     return "", len(_TITLES)
 
@@ -277,7 +277,7 @@ def _fit_body(body: Sections | str, tokens: int, ledger: str = "") -> tuple[str,
 def _cut_to(text: str, tokens: int) -> str:
     # Dense script costs up to a token a character, so the length is found by measuring.
     length = len(text)
-    while length and text_tokens(text[:length]) > tokens:
+    while length and exact_tokens(text[:length]) > tokens:
         length -= max(1, length // 8)
     return text[:length]
 

@@ -48,27 +48,35 @@ class Section:
     is_role: bool = False
     """Whether standing here says something that the entry elsewhere does not."""
 
-    def cost(self, worst: int = OTHER) -> float:
-        """What everything up to a rank costs, under its title."""
-        wanted = zip(self.prices, self.ranks, strict=True)
-        prices = sorted((price for price, rank in wanted if rank <= worst), reverse=True)
-        return _TITLE_TOKENS + sum(prices[: self.most]) if prices and self.weight else 0.0
-
-    def chosen(self, tokens: float) -> list[int]:
-        """Return the positions of what fits, in order."""
-        kept = list[int]()
-        tokens += _ROUNDED - _TITLE_TOKENS
+    def take(self, kept: set[int], worst: int, tokens: float) -> float:
+        """Add the positions of what fits, up to a rank, to `kept`; return what they cost."""
         if not self.weight:
-            return kept
-        for position in sorted(range(len(self.entries)), key=lambda i: (self.ranks[i], -i)):
-            if len(kept) == self.most or tokens <= 0:
+            return 0.0
+        left = tokens - (0 if kept else _TITLE_TOKENS)
+        count = len(kept)
+        for position in self._by_worth():
+            if len(kept) == self.most or left <= 0 or self.ranks[position] > worst:
                 break
-            if self.prices[position] <= tokens:
-                tokens -= self.prices[position]
-                kept.append(position)
+            if position in kept:
+                continue
+            if self.prices[position] <= left + _ROUNDED:
+                left -= self.prices[position]
+                kept.add(position)
             elif self.ranks[position] == OTHER:
                 break
-        return sorted(kept)
+        return tokens - left if len(kept) > count else 0.0
+
+    def _by_worth(self) -> list[int]:
+        return sorted(range(len(self.entries)), key=lambda i: (self.ranks[i], -i))
+
+    def wanted(self, kept: set[int], worst: int) -> float:
+        """Return what the entries up to a rank cost that are not in `kept`."""
+        wanted = zip(self.prices, self.ranks, strict=True)
+        prices = [p for i, (p, rank) in enumerate(wanted) if rank <= worst and i not in kept]
+        if not prices or not self.weight:
+            return 0.0
+        most = sorted(prices, reverse=True)[: self.most - len(kept)]
+        return sum(most) + (0 if kept else _TITLE_TOKENS)
 
     def write(self, kept: Sequence[int]) -> str:
         """Write the entries at these positions, under the title."""
@@ -182,7 +190,7 @@ def _name(name: str) -> str:
 
 def cost(found: Sequence[Section], worst: int = OTHER) -> float:
     """Return what everything up to a rank costs, titles included; 0 when there is nothing."""
-    costs = sum(section.cost(worst) for section in found)
+    costs = sum(section.wanted(set(), worst) for section in found)
     return costs + line_price(FACTS_TITLE) if costs else 0.0
 
 
@@ -206,23 +214,29 @@ def write(found: Sequence[Section], tokens: float, said: str) -> tuple[str, int]
 def _written(found: Sequence[Section], room: float) -> tuple[str, int, list[Section]]:
     """Write what fits; return it, how much is left out, and what there was to tell."""
     parts, omitted, fresh = [FACTS_TITLE], 0, list[Section]()
-    for section, share in zip(found, _shares(found, room), strict=True):
+    for section, kept in zip(found, _chosen(found, room), strict=True):
         told = section if section.joined else section.without("\n".join(parts))
-        kept = told.chosen(share)
-        omitted += len(told.entries) - len(kept)
+        entries = {section.entries[position] for position in kept}
+        still = [position for position, entry in enumerate(told.entries) if entry in entries]
+        omitted += len(told.entries) - len(still)
         fresh.append(told)
-        if kept:
-            parts.append(told.write(kept))
+        if still:
+            parts.append(told.write(still))
     return ("\n".join(parts) if len(parts) > 1 else ""), omitted, fresh
 
 
-def _shares(found: Sequence[Section], room: float) -> list[float]:
-    """Divide the room: first for what must not be lost, the rest by weight."""
-    weights = [section.weight for section in found]
-    first = _divided([section.cost(TELLING) for section in found], weights, room)
-    more = [section.cost() - share for section, share in zip(found, first, strict=True)]
-    rest = _divided(more, weights, room - sum(first))
-    return [one + other for one, other in zip(first, rest, strict=True)]
+def _chosen(found: Sequence[Section], room: float) -> list[list[int]]:
+    """Choose what fits: first what must not be lost, then the rest, both by weight."""
+    kept = [set[int]() for _ in found]
+    for worst in (TELLING, OTHER):
+        wanted = [section.wanted(k, worst) for section, k in zip(found, kept, strict=True)]
+        shares = _divided(wanted, [section.weight for section in found], room)
+        for section, taken, share in zip(found, kept, shares, strict=True):
+            room -= section.take(taken, worst, share)
+        for section, taken in zip(found, kept, strict=True):
+            # What was too long for its share may fit what is left over.
+            room -= section.take(taken, worst, room)
+    return [sorted(taken) for taken in kept]
 
 
 def _divided(wanted: Sequence[float], weights: Sequence[float], room: float) -> list[float]:

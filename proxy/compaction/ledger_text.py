@@ -14,7 +14,7 @@ from proxy.compaction import ledger_facts
 from proxy.compaction.facts import Facts
 from proxy.compaction.ledger_facts import TELLING, Section
 from proxy.compaction.ledger_facts import line_price as _price
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.compaction.policy import LedgerPolicy
 from proxy.compaction.quotes import PLAIN, RULE, STATED, Quote, cut, essence, guarded
 
@@ -31,7 +31,9 @@ QUOTES_TITLE = (
     "parts, newer over older"
 )
 
+_LEFT_OUT = "[{} messages left out]"
 _SPARE_TOKENS = 8
+_SLACK_TOKENS = 12
 _TRIES = 6
 _SAFETY = 0.97
 _PER_TOKEN = 4
@@ -57,15 +59,22 @@ def write(
     sections = ledger_facts.sections(facts, policy)
     if most is not None and most > tokens:
         tokens = max(tokens, min(most, math.ceil(_essentials(quotes, sections))))
-    room = float(tokens)
+    room, best = float(tokens), ("", len(_distinct(quotes)) + ledger_facts.count(sections))
     for _ in range(_TRIES):
         text, out = _write_within(quotes, sections, room, policy.facts_share)
-        size = text_tokens(text)
-        if size <= tokens:
-            return text, out + facts.skipped
-        # The whole is judged by samples and may come to more than its lines.
-        room *= _SAFETY * tokens / size
-    return "", len(_distinct(quotes)) + ledger_facts.count(sections) + facts.skipped
+        size = exact_tokens(text)
+        if size > tokens:
+            if best[0]:
+                break
+            room *= _SAFETY * tokens / size
+            continue
+        if out <= best[1]:
+            best = text, out
+        if not out or tokens - size < _SLACK_TOKENS:
+            break
+        # Each line is judged alone, and all together may come to less.
+        room += tokens - size
+    return best[0], best[1] + facts.skipped
 
 
 def _essentials(quotes: Sequence[Quote], sections: Sequence[Section]) -> float:
@@ -83,11 +92,15 @@ def _write_within(
     if wanted > most:
         rules = _cost_of_essential(quotes, RULE) + _SPARE_TOKENS
         most = max(most, min(ledger_facts.cost(sections, TELLING), tokens - rules))
-    said, out = _write_quotes(quotes, tokens - min(wanted, most))
-    told, facts_out = ledger_facts.write(sections, tokens - text_tokens(said) - 1, said)
+    share = min(wanted, most)
+    said, out = _write_quotes(quotes, tokens - share)
+    told, facts_out = ledger_facts.write(sections, share, said)
     if out and wanted:
-        # What the facts did not need in the end goes back to the messages.
-        said, out = _write_quotes(quotes, tokens - text_tokens(told) - 1)
+        # What one did not need in the end goes to the other.
+        said, out = _write_quotes(quotes, tokens - exact_tokens(told) - 1)
+    more = tokens - exact_tokens(said) - 1
+    if facts_out and more > share:
+        told, facts_out = ledger_facts.write(sections, more, said)
     return "\n\n".join(part for part in (said, told) if part), out + facts_out
 
 
@@ -118,7 +131,8 @@ def _cost_of_essential(quotes: Sequence[Quote], least: int) -> float:
         for number, q in _distinct(quotes)
         if (q.rank >= least and not q.is_over) or number in {1, len(quotes)}
     )
-    return _price(QUOTES_TITLE) + sum(map(_price, lines))
+    titles = _price(QUOTES_TITLE) + _price(_LEFT_OUT.format(len(quotes)))
+    return titles + sum(map(_price, lines))
 
 
 def _distinct(quotes: Sequence[Quote]) -> list[tuple[int, Quote]]:
@@ -157,8 +171,7 @@ def _chosen(
     entries: Sequence[tuple[int, Quote]], lines: list[str], costs: list[float], room: float
 ) -> tuple[str, int]:
     """Leave out what matters least until the rest fits."""
-    note = "[{} messages left out]"
-    spare = room - _price(note.format(len(entries)))
+    spare = room - _price(_LEFT_OUT.format(len(entries)))
     kept = set[int]()
     for position in _by_worth(entries):
         if costs[position] <= spare:
@@ -177,7 +190,7 @@ def _chosen(
             written.append(line)
         elif not gap:
             gap = True
-            written.append(note.format(len(entries) - len(kept)))
+            written.append(_LEFT_OUT.format(len(entries) - len(kept)))
     return "\n".join(written), len(entries) - len(kept)
 
 
@@ -218,7 +231,7 @@ def _first_cap(quote: Quote, tokens: float, keep: int) -> int:
     # Dense script costs up to a token a character, so the length is found by measuring.
     share = tokens * FIRST_SHARE
     cap = min(len(quote.text), math.ceil(share * _PER_TOKEN))
-    while cap and text_tokens(cut(quote, cap, keep)) > share:
+    while cap and exact_tokens(cut(quote, cap, keep)) > share:
         cap -= max(1, cap // 8)
     return cap
 

@@ -103,6 +103,21 @@ def text_tokens(text: str) -> int:
     22
     """
     sample = _sample(text)
+    return math.ceil(_tokens(sample) * len(text) / (len(sample) or 1) - _ROUNDING)
+
+
+def exact_tokens(text: str) -> int:
+    """Estimate the tokens of a text that we write: as `text_tokens` does, but of all of it.
+
+    Samples of so short a text may be a tenth off, which is much of a small budget.
+
+    >>> exact_tokens("word " * 800)
+    1000
+    """
+    return math.ceil(_tokens(text) - _ROUNDING)
+
+
+def _tokens(sample: str) -> float:
     encoded = sample.encode("ascii", "ignore")
     tokens = len(encoded) / CHARS_PER_TOKEN
     if not _is_plain(encoded):
@@ -110,7 +125,7 @@ def text_tokens(text: str) -> int:
         tokens += max(0.0, _DENSE_TOKENS * dense)
     if len(encoded) < len(sample):
         tokens += _wide_tokens(sample)
-    return math.ceil(tokens * len(text) / (len(sample) or 1) - _ROUNDING)
+    return tokens
 
 
 def _sample(text: str) -> str:

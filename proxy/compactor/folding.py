@@ -14,7 +14,7 @@ from proxy.compaction.checkpoint import Checkpoint, Sections, bound, carried, re
 from proxy.compaction.chunks import Span
 from proxy.compaction.coverage import cover
 from proxy.compaction.layout import arrange, size_of_layout, validate
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.compactor.asking import Asker, Told
 from proxy.compactor.folds import StoredFolds
 from proxy.compactor.material import Base, Body, FoldJob, Material, Reading, as_json, shown
@@ -246,7 +246,7 @@ class Folder:
             tokens=compact.limits.checkpoint,
             newest="" if covered is None else material.newest_texts(covered),
         )
-        size = Size(len(rendered), text_tokens(rendered))
+        size = Size(len(rendered), exact_tokens(rendered))
         pieces = arrange(items, compact.cut, rendered, joined=compact.joined)
         validate(job.transcript, pieces)
         base = total(job.transcript.instructions).tokens + job.transcript.catalogue.tokens

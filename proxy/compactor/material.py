@@ -8,7 +8,7 @@ from proxy import codec
 from proxy.compaction import ledger as ledgers
 from proxy.compaction import prompt as prompts
 from proxy.compaction.checkpoint import Checkpoint, Fold, Sections, sections_text
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens, text_tokens
 from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Budget, LedgerPolicy, Window
 from proxy.compactor.ports import Rules
@@ -106,15 +106,15 @@ class Material:
     def ledger_beside(self, body: Body, limits: Budget) -> tuple[str, int]:
         """Return the ledger and what it leaves out; it may have the room that a summary leaves."""
         text = body if isinstance(body, str) else sections_text(body, limits.checkpoint)
-        room = limits.checkpoint - text_tokens(text) - FRAME_TOKENS
+        room = limits.checkpoint - exact_tokens(text) - FRAME_TOKENS
         room = min(self.policy.max_tokens, room)
-        if not self.omitted or room <= text_tokens(self.ledger):
+        if not self.omitted or room <= exact_tokens(self.ledger):
             return self.ledger, self.omitted
         return ledgers.render(self.book, room, policy=self.policy)
 
     def room(self, job: FoldJob) -> int:
         """Return the tokens that a checkpoint has beside its ledger."""
-        return job.compact.limits.checkpoint - text_tokens(self.ledger) - FRAME_TOKENS
+        return job.compact.limits.checkpoint - exact_tokens(self.ledger) - FRAME_TOKENS
 
     def newest_texts(self, start: int) -> str:
         """Return the heads of what the assistant last wrote, of the items from `start` on."""

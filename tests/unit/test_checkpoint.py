@@ -15,7 +15,7 @@ from proxy.compaction.checkpoint import (
     neutralise,
     render,
 )
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from tests.strategies import SUMMARY, texts
 
 _LINES = st.lists(texts(1500), max_size=4).map(tuple)
@@ -57,7 +57,7 @@ def test_the_whole_rendering() -> None:
 @given(_BODIES, _LEDGERS, st.integers(200, 6000))
 def test_a_record_stays_within_its_budget(body: Sections | str, ledger: str, tokens: int) -> None:
     text, _ = _render(body, ledger, tokens)
-    assert text_tokens(text) <= tokens
+    assert exact_tokens(text) <= tokens
     assert text.startswith('<foldgate-record id="n1">\n')
     assert text.endswith('</foldgate-record id="n1">\n\n')
 
@@ -65,7 +65,7 @@ def test_a_record_stays_within_its_budget(body: Sections | str, ledger: str, tok
 def test_a_record_of_parts_that_are_denser_together_is_shrunk_until_it_fits() -> None:
     ledger = "".join(f"{n * 7919:06x} " for n in range(400))
     text, _ = _render("prose words go on here " * 60, ledger, 1000)
-    assert 900 < text_tokens(text) <= 1000
+    assert 900 < exact_tokens(text) <= 1000
 
 
 _HOSTILE = st.lists(
@@ -157,14 +157,14 @@ def test_a_long_text_is_cut_to_the_largest_cap_that_fits() -> None:
 def test_dense_script_is_cut_by_what_it_costs() -> None:
     text, _ = _render("修" * 5000, tokens=100)
     assert 10 < text.count("修") < 50
-    assert text_tokens(text) <= 100
+    assert exact_tokens(text) <= 100
 
 
 def test_the_ledger_has_precedence_over_the_summary() -> None:
     ledger = "fact " * 400
     text, _ = _render("summary " * 400, ledger, tokens=600)
     assert ledger in text
-    assert text_tokens(text) <= 600
+    assert exact_tokens(text) <= 600
 
 
 def test_section_names_are_those_of_the_specification() -> None:
@@ -265,7 +265,7 @@ def test_rules_that_the_ledger_quotes_give_way_to_what_it_does_not_hold() -> Non
     body = Sections(goal="g", instructions=(*rules, "Always test."), current_state="half done")
     with_room, _ = _render(body, ledger, 2000)
     assert all(with_room.count(rule) == 2 for rule in rules)
-    tight, dropped = _render(body, ledger, text_tokens(ledger) + 130)
+    tight, dropped = _render(body, ledger, exact_tokens(ledger) + 130)
     assert dropped == 0
     assert all(tight.count(rule) == 1 for rule in rules)
     assert "- Always test." in tight

@@ -13,7 +13,7 @@ from proxy.compaction import ledger as ledgers
 from proxy.compaction.checkpoint import render
 from proxy.compaction.choice import Candidate, choose, gains, why_none
 from proxy.compaction.layout import arrange, size_of_layout, validate
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.compaction.policy import Budget, CompactionPolicy
 from proxy.transcript import Kind, Size, Transcript, total
 from tests.builders import assistant, call, prose, result, system, turn_session, user
@@ -27,6 +27,7 @@ LIMITS = Budget(
     aim=4000,
     checkpoint=300,
     ledger=200,
+    essentials=240,
     overhead=False,
     reason="threshold",
 )
@@ -271,5 +272,5 @@ def test_a_wary_estimate_is_never_exceeded(
     )
     pieces = arrange(items, cut, text)
     fixed = total(request.transcript.instructions) + request.transcript.catalogue
-    size = fixed + size_of_layout(pieces, Size(len(text), text_tokens(text)), {})
+    size = fixed + size_of_layout(pieces, Size(len(text), exact_tokens(text)), {})
     assert size.tokens <= wary.tokens

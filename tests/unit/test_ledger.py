@@ -8,7 +8,7 @@ from proxy.codec import JsonObject
 from proxy.compaction import ledger
 from proxy.compaction.binaries import describe_binary
 from proxy.compaction.ledger import Ledger
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.transcript import Content, Kind
 from tests.builders import assistant, call, result, user
 from tests.strategies import contents_of, conversations, to_transcript
@@ -96,7 +96,7 @@ def test_what_is_pasted_never_becomes_a_rule(line: str) -> None:
 def test_a_rendering_stays_within_its_budget(messages: list[JsonObject], tokens: int) -> None:
     book = _build(*messages)
     text, omitted = ledger.render(book, tokens)
-    assert text_tokens(text) <= tokens
+    assert exact_tokens(text) <= tokens
     assert omitted >= 0
     assert text or omitted or not book.quotes
 

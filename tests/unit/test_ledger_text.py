@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.compaction import ledger, ledger_facts, ledger_text
 from proxy.compaction.commands import Command
 from proxy.compaction.facts import Facts, Value
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.compaction.quotes import EXACT, RULE, Quote
 from proxy.transcript import Call, Content, Kind
 from tests.strategies import texts
@@ -88,7 +88,7 @@ def test_it_stays_within_its_budget_and_is_the_same_every_time(
     quotes: tuple[Quote, ...], facts: Facts, tokens: int
 ) -> None:
     text, omitted = ledger_text.write(quotes, facts, tokens)
-    assert text_tokens(text) <= tokens
+    assert exact_tokens(text) <= tokens
     assert omitted >= 0
     assert (text, omitted) == ledger_text.write(quotes, facts, tokens)
 
@@ -110,7 +110,7 @@ def test_a_first_message_of_any_script_survives_a_small_budget(unit: str) -> Non
     task = "TASK: " + unit * 2000
     said = (Quote(task, answered=False), Quote("later " * 40, answered=False))
     text, _ = ledger_text.write(said, NO_FACTS, 400)
-    assert text_tokens(text) <= 400
+    assert exact_tokens(text) <= 400
     assert task[:60] in text
     assert task[-30:] in text
     tiny, _ = ledger_text.write(said, NO_FACTS, 150)
@@ -139,14 +139,15 @@ def test_rules_outlast_everything_but_the_first_and_the_last_message() -> None:
     plain = [Quote(f"message number {n} " + "x " * 60, answered=True) for n in range(60)]
     exact = Quote("The port is 8080.", answered=True, rank=EXACT)
     rules = [_rule(f"Never touch part {letter}.") for letter in "abcdef"]
-    over = Quote("Never pull.", answered=True, rank=RULE, is_over=True, marks=("withdrawn in 9",))
+    lifted = "Never pull. " + "y " * 60
+    over = Quote(lifted, answered=True, rank=RULE, is_over=True, marks=("withdrawn in 9",))
     said = (plain[0], *rules, over, exact, *plain[1:])
-    text, omitted = ledger_text.write(said, NO_FACTS, 235)
+    text, omitted = ledger_text.write(said, NO_FACTS, 225)
     assert omitted > 50
     assert all(rule.text in text for rule in rules)
     assert exact.text in text
     assert plain[-1].text in text
-    assert over.text not in text
+    assert "Never pull." not in text
 
 
 def test_a_rule_inside_a_long_message_outlasts_the_rest_of_it() -> None:
@@ -209,7 +210,7 @@ def test_what_must_not_be_lost_may_take_more_and_nothing_else_does() -> None:
     assert out > 5
     text, out = ledger_text.write(said, Facts(values=values), 150, 600)
     assert out == 0
-    assert text_tokens(text) < 500
+    assert exact_tokens(text) < 500
     plain = tuple(Quote(f"message {n} " + "x " * 30, answered=True) for n in range(40))
     assert ledger_text.write(plain, NO_FACTS, 150, 600) == ledger_text.write(plain, NO_FACTS, 150)
     assert len(short) < len(text)
@@ -219,7 +220,7 @@ def test_facts_and_messages_share_what_is_too_little_for_both() -> None:
     said = tuple(Quote(f"message number {n} " + "x " * 60, answered=True) for n in range(100))
     facts = Facts(files_read=tuple(f"src/module_{n:03}/file.py" for n in range(300)))
     text, omitted = ledger_text.write(said, facts, 1000)
-    assert text_tokens(text) <= 1000
+    assert exact_tokens(text) <= 1000
     assert omitted == 400 - text.count("message number") - text.count("src/module_")
     assert text.count("src/module_") > 30
     assert text.count("message number") > 5
@@ -261,7 +262,7 @@ def test_what_the_messages_hold_is_not_said_again() -> None:
 def test_many_messages_are_written_in_linear_time() -> None:
     said = tuple(Quote(f"message {n} " + "word " * 40, answered=True) for n in range(4000))
     text, omitted = ledger_text.write(said, NO_FACTS, 1500)
-    assert text_tokens(text) <= 1500
+    assert exact_tokens(text) <= 1500
     assert 0 < omitted < 4000
     assert "message 0 " in text
     assert "message 3999 " in text

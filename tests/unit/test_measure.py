@@ -35,6 +35,19 @@ def _dumped(data: bytes) -> str:
     return "\n".join(f"{16 * n:04x}: {row.hex(' ')}" for n, row in enumerate(rows))
 
 
+@given(_SHORT)
+def test_short_text_is_measured_exactly(text: str) -> None:
+    assert measure.exact_tokens(text) == measure.text_tokens(text)
+
+
+def test_a_text_that_we_write_is_measured_whole() -> None:
+    """Where samples happen to lie between what is dense, or on it, does not matter."""
+    dense = "7f3a " * 12
+    text = (PROSE * 3)[:600] + dense
+    sizes = [measure.exact_tokens(text * n) for n in range(1, 8)]
+    assert all(abs(size - n * sizes[0]) <= n for n, size in enumerate(sizes, 1))
+
+
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [

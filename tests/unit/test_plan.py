@@ -10,7 +10,7 @@ from proxy.codec import JsonObject, loads
 from proxy.compaction import cutpoints
 from proxy.compaction.choice import gains
 from proxy.compaction.clip import Clipped
-from proxy.compaction.measure import text_tokens
+from proxy.compaction.measure import exact_tokens
 from proxy.compaction.plan import (
     Attempt,
     Compact,
@@ -687,7 +687,7 @@ def test_the_record_counts_in_what_is_measured() -> None:
     assert done.state.checkpoint is not None
     record = done.state.checkpoint
     kept = total(done.request.transcript.items[record.cut_length :])
-    assert done.final.outlook.after == kept + Size(record.chars, text_tokens(record.rendered))
+    assert done.final.outlook.after == kept + Size(record.chars, exact_tokens(record.rendered))
 
 
 def test_items_are_decoded_again_only_when_something_is_clipped() -> None:
