@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from proxy.compaction import ledger, ledger_facts, ledger_text
 from proxy.compaction.commands import Command
 from proxy.compaction.facts import Facts, Value
+from proxy.compaction.ledger_messages import QUOTES_TITLE
 from proxy.compaction.measure import exact_tokens
 from proxy.compaction.quotes import EXACT, RULE, Quote
 from proxy.transcript import Call, Content, Kind
@@ -38,7 +39,7 @@ def test_the_whole_text() -> None:
         skipped=2,
     )
     assert ledger_text.write(said, facts, 1000) == (
-        f"{ledger_text.QUOTES_TITLE}\n"
+        f"{QUOTES_TITLE}\n"
         "[1] fix it\n"
         "[2, developer message] be brief\n"
         "[3, rule] Never push.\n"
