@@ -1,36 +1,43 @@
 """Commands that the assistant ran, and how each ended.
 
-Read from the arguments of tool calls in the shapes of the common agents (a string or a list under
-``command``, ``cmd`` or ``commands``; a shell wrapper around it), and from shell blocks in the
-text of agents that have no tools. The exit status is read from the head and the end of the
-result.
+Read from the arguments of tool calls in the shapes of the common agents: a string or a list under
+a member named for a command, with a shell wrapper around it or its words in a member beside it;
+a call inside another. A command that goes on running gets the outcome of the later call that
+names its session. The exit status is read by `outcomes`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from proxy import codec
 from proxy.codec import Json
+from proxy.compaction import outcomes, shell
 from proxy.transcript import Call
 
 MAX_COMMAND_CHARS = 240
-_LOOK_CHARS = 500
-_KEYS = frozenset({"command", "cmd", "commands", "script", "shell_command", "code_command"})
-_SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "powershell", "cmd"})
+_KEYS = frozenset(
+    {"command", "cmd", "commands", "commandline", "script", "shellcommand", "codecommand"}
+    | {"bashcommand", "terminalcommand", "shellcmd"}
+)
+_PLAIN_KEYS = frozenset({"input", "code", "query", "text", "bash"})
+"""Where a tool that is a shell may take its command."""
+
+_INNER_KEYS = frozenset(
+    {"action", "input", "args", "arguments", "operation", "parameters", "params", "calls"}
+    | {"tool_uses", "invocations"}
+)
+_WORD_KEYS = ("args", "arguments")
+_PLACE_KEYS = ("workdir", "cwd", "directory", "working_directory", "workingDirectory", "dir_path")
+_SHELL = re.compile(r"(?:.*[/\\])?(?:(?:ba|z|da|fi|k)?sh|pwsh|powershell|cmd)(?:\.exe)?", re.I)
+_SHELL_SWITCH = re.compile(r"-\w*c|/c|-command|-encodedcommand", re.I)
 _SHELL_NAME = re.compile(r"(?:^|[_-])sh$|shell|bash|exec|terminal|command", re.I)
-_STATUS = re.compile(
-    r"(?:exit(?:ed)?[ _-]?(?:with )?(?:code|status)?|return ?code|status code|exitCode)"
-    r"(?:\"|')?\s*[:=>]*\s*(?:was |of |with )?(-?\d{1,5})\b",
-    re.I,
-)
-_STATUS_WORDS = ("xit code", "xit_code", "xit Code", "xited with", "xit status", "eturncode")
-_TROUBLE = re.compile(
-    r"\b(?:command not found|No such file or directory|Permission denied|Traceback \(most recent"
-    r"|command failed|FAILED\b|fatal:|panic:|npm ERR!|error:|error\[E\d+\]|timed out)",
-    re.I,
-)
-_BLOCK = re.compile(r"^```(?:bash|sh|shell|console|mswea_bash_command)\n(.*?)\n```", re.S | re.M)
+_SHELL_ONLY = re.compile(r"(?:^|[_-])(?:(?:ba|z|power)?sh|shell|terminal|cmd)$", re.I)
+_OTHER_SCRIPT = re.compile(r"browser|javascript|_js$|page|evaluate|sql|python", re.I)
+_ONE_WORD = re.compile(r"\w+")
+_PATH_KEY = re.compile(r".*(?:path|file)", re.I)
+_SESSION_KEY = re.compile(r"(?:\w*(?:[_-]id|Id)|id|pid|session|shell|terminal)")
+MAX_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class Command:
     """The exit status, ``error`` when only the output tells, or empty when nothing does."""
     earlier: str = ""
     """An earlier outcome that differs."""
+    where: str = ""
+    """The directory it ran in, where the same line ran in several."""
 
     @property
     def failed(self) -> bool:
@@ -49,29 +58,72 @@ class Command:
         return self.status not in {"", "0"}
 
 
-def of_call(call: Call) -> str:
-    """Return the command line of a call, on one line; empty when it runs none."""
+def line_of(call: Call) -> str:
+    """Return the command that a call runs, as the model wrote it; empty when it runs none."""
     try:
         value = codec.loads(call.arguments)
-        found = next(_lines(value, top=True), "")
     except codec.MalformedJson:
         # A custom tool takes the command as it is.
         is_plain = _SHELL_NAME.search(call.name) and not call.arguments.lstrip().startswith("{")
-        found = call.arguments if is_plain else ""
-    return shortened(found)
+        return call.arguments if is_plain else ""
+    found = "; ".join(dict.fromkeys(_lines(value, call.name, 0)))
+    if not found and isinstance(value, dict) and _SHELL_ONLY.search(call.name):
+        given = [m for key, m in value.items() if key in _PLAIN_KEYS and isinstance(m, str)]
+        found = given[0] if given else ""
+    return found
 
 
-def _lines(value: Json, *, top: bool) -> Iterator[str]:
-    if not isinstance(value, dict):
+def of_call(call: Call) -> str:
+    """Return the command line of a call, on one line; empty when it runs none."""
+    return shortened(line_of(call))
+
+
+def place_of(call: Call) -> str:
+    """Return the directory that a call names to run in, if any."""
+    try:
+        value = codec.loads(call.arguments)
+    except codec.MalformedJson:
+        return ""
+    given = (value.get(key) for key in _PLACE_KEYS) if isinstance(value, dict) else ()
+    return next((place for place in given if isinstance(place, str)), "")
+
+
+def _lines(value: Json, name: str, depth: int) -> Iterator[str]:
+    if isinstance(value, list) and 0 < depth < MAX_DEPTH:
+        for member in value:
+            yield from _lines(member, name, depth + 1)
+    if not isinstance(value, dict) or _is_operation(value, name):
         return
     for key, member in value.items():
-        if key in _KEYS:
+        plain = key.lower().replace("_", "").replace("-", "")
+        if plain in _KEYS and not (plain == "script" and _OTHER_SCRIPT.search(name)):
             # Several commands are run one after the other; one command may be a list of words.
-            line = _line(member, "; " if key == "commands" else " ")
+            line = _line(member, "; " if plain == "commands" else " ")
             if line:
-                yield line
-        elif top and key in {"action", "input", "args", "arguments", "operation"}:
-            yield from _lines(member, top=False)
+                yield _with_words(line, value, key)
+            elif isinstance(member, list):
+                yield from _lines(member, name, depth + 1)
+        elif key in _INNER_KEYS and depth < MAX_DEPTH:
+            yield from _lines(member, name, depth + 1)
+
+
+def _is_operation(value: Mapping[str, Json], name: str) -> bool:
+    # Editors call what they do with a file a command.
+    command = value.get("command")
+    if not isinstance(command, str) or not _ONE_WORD.fullmatch(command):
+        return False
+    return not _SHELL_ONLY.search(name) and any(map(_PATH_KEY.fullmatch, value))
+
+
+def _with_words(line: str, value: Mapping[str, Json], key: str) -> str:
+    if " " in line or key == "commands":
+        return line
+    for beside in _WORD_KEYS:
+        words = value.get(beside)
+        if isinstance(words, list) and words:
+            parts = [part for part in words if isinstance(part, str)]
+            return _line([line, *parts], " ")
+    return line
 
 
 def _line(value: Json, joint: str) -> str:
@@ -80,44 +132,21 @@ def _line(value: Json, joint: str) -> str:
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         return ""
     parts = [part for part in value if isinstance(part, str)]
-    if len(parts) >= 3 and parts[0] in _SHELLS and parts[1].startswith(("-", "/")):
-        return parts[-1]
+    start = 1 if parts and parts[0] in {"env", "/usr/bin/env", "sudo"} else 0
+    if len(parts) >= start + 3 and _SHELL.fullmatch(parts[start]):
+        for position, part in enumerate(parts[start + 1 : -1], start + 1):
+            if _SHELL_SWITCH.fullmatch(part):
+                return " ".join(parts[position + 1 :])
     return joint.join(parts)
 
 
-def of_text(text: str) -> list[str]:
-    """Return the commands that stand in shell blocks of an assistant's text."""
-    if "```" not in text:
-        return []
-    return [line for block in _BLOCK.findall(text) if (line := shortened(block))]
-
-
 def shortened(command: str) -> str:
-    """Put a command on one line; a long one keeps its beginning and its end."""
-    line = " ".join(command.split())
+    """Put a command on one line without its here-documents; a long one keeps both its ends."""
+    line = " ".join(shell.without_documents(command).split())
     if len(line) <= MAX_COMMAND_CHARS:
         return line
     half = MAX_COMMAND_CHARS // 2
     return f"{line[:half]} … {line[-half:]}"
-
-
-def status_of(result: str) -> str:
-    """Return how a command ended, as its result tells it."""
-    look = result
-    if len(result) > 2 * _LOOK_CHARS:
-        look = f"{result[:_LOOK_CHARS]}\n{result[-_LOOK_CHARS:]}"
-    found = _STATUS.findall(look)
-    if not found and look is not result:
-        # Some put it between the outputs.
-        found = [
-            status
-            for word in _STATUS_WORDS
-            if (at := result.rfind(word)) >= 0
-            for status in _STATUS.findall(result, max(0, at - 8), at + 60)
-        ]
-    if found:
-        return str(found[-1]).lstrip("0") or "0"
-    return "error" if _TROUBLE.search(look) else ""
 
 
 class Commands:
@@ -125,40 +154,68 @@ class Commands:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._known: dict[str, Command] = {}
-        self._open: dict[str, str] = {}
+        self._known: dict[tuple[str, str], Command] = {}
+        self._open: dict[str, tuple[str, str]] = {}
+        self._sessions: dict[str, tuple[str, str]] = {}
 
     def called(self, call: Call) -> str:
         """Note a call; returns the command line that it runs, if any."""
         line = of_call(call)
         if line:
-            self._open[call.id] = line
-            self._note(line, "")
+            self._open[call.id] = line, place_of(call)
+            self._note(self._open[call.id])
+        elif self._sessions:
+            session = self._session_of(call)
+            if session is not None:
+                self._open[call.id] = session
         return line
 
-    def written(self, text: str) -> None:
-        """Note the commands in an assistant's text; the next user message may answer the last."""
-        for line in of_text(text):
-            self._open[""] = line
-            self._note(line, "")
+    def ran(self, command: str, printed: str) -> bool:
+        """Note a command that a person ran; returns whether it failed."""
+        self._open[""] = shortened(command), ""
+        return self.answered("", printed)
 
     def answered(self, call_id: str, text: str) -> bool:
         """Note the result of a call; returns whether it was a command that failed."""
-        line = self._open.pop(call_id, None)
-        if line is None:
+        run = self._open.pop(call_id, None)
+        if run is None:
             return False
-        status = status_of(text)
-        self._note(line, status)
-        return Command(line, status).failed
-
-    def _note(self, line: str, status: str) -> None:
-        old = self._known.pop(line, None)
-        earlier = ""
-        if old is not None:
-            status = status or old.status
-            earlier = old.status if old.status != status else old.earlier
-        self._known[line] = Command(line, status, earlier)
+        name = outcomes.running_as(text)
+        status = outcomes.status_of(text, is_view=shell.is_view(run[0]))
+        if name and status in {"", outcomes.ERROR}:
+            # Its outcome is told later.
+            self._sessions[name] = run
+            return False
+        self._note(run, status, is_told=True)
+        return Command(run[0], status).failed
 
     def all(self) -> Sequence[Command]:
         """Return every command once, the one that ended last at the end."""
-        return tuple(self._known.values())
+        places: dict[str, int] = {}
+        for line, _ in self._known:
+            places[line] = places.get(line, 0) + 1
+        return tuple(
+            replace(command, where=where) if places[line] > 1 else command
+            for (line, where), command in self._known.items()
+        )
+
+    def _session_of(self, call: Call) -> tuple[str, str] | None:
+        try:
+            value = codec.loads(call.arguments)
+        except codec.MalformedJson:
+            return None
+        for key, member in value.items() if isinstance(value, dict) else ():
+            if _SESSION_KEY.fullmatch(key) and isinstance(member, str | int):
+                session = self._sessions.get(str(member))
+                if session is not None:
+                    return session
+        return None
+
+    def _note(self, run: tuple[str, str], status: str = "", *, is_told: bool = False) -> None:
+        old = self._known.pop(run, None)
+        earlier = ""
+        if old is not None:
+            # Without a word of trouble it went well this time.
+            status = status if is_told else old.status
+            earlier = old.status if old.status != status else old.earlier
+        self._known[run] = Command(run[0], status, earlier)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from proxy.compaction.commands import Command
 from proxy.compaction.facts import Facts, Value
+from proxy.compaction.guard import as_entry
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.policy import LedgerPolicy
 
@@ -146,29 +147,33 @@ def _plain(
     most: int = MOST_ENTRIES,
     role: bool = False,
 ) -> Section:
-    told = tuple(entries)
+    told = tuple(map(as_entry, entries))
     form = "{}," if joined else "- {}"
     prices = tuple(line_price(form.format(entry)) for entry in told)
     return Section(title, told, (OTHER,) * len(told), prices, weight, joined, most, role)
 
 
 def _values(title: str, values: Sequence[Value], weight: float) -> Section:
-    told = tuple(map(_value, values))
+    told = tuple(as_entry(_value(value)) for value in values)
     prices = tuple(line_price(f"- {entry}") for entry in told)
     return Section(title, told, tuple(map(_rank, values)), prices, weight, most=MOST_VALUES)
 
 
 def _rank(value: Value) -> int:
-    if value.line.partition(":")[0].isupper():
+    if value.telling or value.line.partition(":")[0].isupper():
         return TELLING
     return CHANGED if value.was else OTHER
 
 
 def _command(command: Command) -> str:
-    status = "" if command.status in {"", "0"} else f"{command.status}: "
-    status = f"exit {status}" if status and command.status != "error" else status
-    earlier = f" (earlier: exit {command.earlier})" if command.earlier else ""
-    return f"{status}{command.text}{earlier}"
+    status = "" if command.status in {"", "0"} else f"{_outcome(command.status)}: "
+    where = f" (in {command.where})" if command.where else ""
+    earlier = f" (earlier: {_outcome(command.earlier)})" if command.earlier else ""
+    return f"{status}{command.text}{where}{earlier}"
+
+
+def _outcome(status: str) -> str:
+    return status if status == "error" else f"exit {status}"
 
 
 def _value(value: Value) -> str:

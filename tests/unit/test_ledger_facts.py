@@ -84,6 +84,28 @@ def test_what_was_stated_under_a_label_comes_before_all_else(by: str) -> None:
     assert "key" not in text
 
 
+def test_what_tells_by_itself_that_it_matters_comes_first() -> None:
+    told = Value("We keep the old queue until the merge.", "tool", telling=True)
+    other = [Value(f"key {n} of many others: {n}{n}", "tool") for n in range(70)]
+    text, omitted = _write(Facts(values=(told, *other)), 120)
+    assert told.line in text
+    assert omitted > 50
+
+
+def test_how_and_where_a_command_ended() -> None:
+    commands = (
+        Command("make", "2", "error", "/srv/a"),
+        Command("make", "error", "2", "/srv/b"),
+        Command("test", "0", "1"),
+        Command("ls", ""),
+    )
+    text, _ = _write(Facts(commands=commands), 500)
+    assert "- exit 2: make (in /srv/a) (earlier: error)" in text
+    assert "- error: make (in /srv/b) (earlier: exit 2)" in text
+    assert "- test (earlier: exit 1)" in text
+    assert "- ls\n" in text + "\n"
+
+
 def test_an_entry_of_its_own_is_not_taken_for_told() -> None:
     facts = Facts(files_read=("a.py", "b.py", "log"), urls=("https://a.example/x",))
     text, _ = _write(facts, 500, said="See data.py, b.py and logs on https://a.example/x/y")
