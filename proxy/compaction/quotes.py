@@ -5,15 +5,16 @@ marks which are answered, which state a rule, and which a later one withdrew or 
 never changes a word. A message that is cut keeps its beginning, its end and its rules.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.compaction import rules
+from proxy.compaction import rules, withdrawals
 from proxy.compaction.binaries import describe_binary
+from proxy.compaction.pastes import Span
 from proxy.compaction.rules import Statement
-from proxy.compaction.sentences import Span, is_mixed, sentences
+from proxy.compaction.sentences import is_mixed, sentences
+from proxy.compaction.withdrawals import Rule
 from proxy.transcript import Content, Kind
 
 PLAIN, EXACT, STATED, RULE = 0, 1, 2, 3
@@ -34,6 +35,9 @@ MAX_STATEMENTS = 200
 MAX_EXACT_CHARS = 2000
 MAX_RULES = 200
 """So many of the latest rules in force a withdrawal may mean."""
+
+MAX_WITHDRAWALS = 300
+"""Of one ledger; later ones are quoted, and mark nothing."""
 
 MAX_COMPARED = 8
 """A statement is compared with so many earlier ones for each of its rarest words."""
@@ -83,15 +87,21 @@ def collect(contents: Sequence[Content], replaced: Sequence[int]) -> tuple[Quote
 
 
 def answers(contents: Sequence[Content]) -> list[bool]:
-    """Tell for each item whether the assistant wrote a text, and no call, before the next user."""
-    answered, found = False, [False] * len(contents)
+    """Tell for each item whether the assistant wrote a text, and no call, before the next user.
+
+    Of messages that a user sent one right after the other, one answer answers all.
+    """
+    answered, shared, found = False, False, [False] * len(contents)
     for index in range(len(contents) - 1, -1, -1):
-        found[index] = answered
         content = contents[index]
+        found[index] = answered
         if content.kind is Kind.USER:
+            found[index] = shared = answered or shared
             answered = False
-        elif content.kind is Kind.ASSISTANT and not content.calls and content.text.strip():
-            answered = True
+        elif content.kind in {Kind.ASSISTANT, Kind.RESULT}:
+            shared = False
+            if content.kind is Kind.ASSISTANT and not content.calls and content.text.strip():
+                answered = True
     return found
 
 
@@ -168,12 +178,16 @@ def _statements(text: str, number: int) -> list[Statement]:
     found: list[Statement] = []
     for start, end in sentences(text):
         sentence = text[start:end]
-        is_rule = rules.is_rule(sentence) or rules.withdraws(sentence)
+        takes_back = withdrawals.read(sentence) is not None
+        is_rule = takes_back or rules.is_rule(sentence)
         if not is_rule and sentence.endswith("?"):
             continue
         if is_rule or (exact and rules.has_value(sentence)) or rules.is_labelled(sentence):
             words = rules.subject(sentence)
-            found.append(Statement(sentence, number, start, end, is_rule, words))
+            is_alone = end - start == len(text.strip())
+            found.append(
+                Statement(sentence, number, start, end, is_rule, words, is_alone, takes_back)
+            )
     if len(found) <= MAX_STATEMENTS:
         return found
     half = MAX_STATEMENTS // 2
@@ -182,31 +196,58 @@ def _statements(text: str, number: int) -> list[Statement]:
 
 def _ends(statements: Sequence[Statement]) -> dict[tuple[int, int], str]:
     """Return what became of the statements that do not hold as they were said, by place."""
-    ends: dict[tuple[int, int], str] = {}
-    patterns: dict[str, Statement] = {}
-    in_force: list[Statement] = []
-    index = _Index()
+    fates = _Fates()
     for statement in statements:
-        if rules.withdraws(statement.text):
-            for rule in rules.withdrawn_by(statement.text, in_force[-MAX_RULES:]):
-                if rule.message != statement.message:
-                    ends[rule.message, rule.start] = f"withdrawn in {statement.message}"
-                    in_force.remove(rule)
-        pattern = rules.pattern(statement.text)
-        old = patterns.get(pattern) if pattern else None
-        if old is not None and old.text != statement.text and old.message != statement.message:
-            ends.setdefault((old.message, old.start), f"superseded in {statement.message}")
-            in_force = [rule for rule in in_force if rule is not old]
-        elif statement.is_rule or pattern or rules.may_restate(statement.text):
-            for earlier in index.alike(statement):
-                place = earlier.message, earlier.start
-                ends.setdefault(place, f"superseded in {statement.message} {HINT}")
+        fates.add(statement)
+    return fates.ends
+
+
+class _Fates:
+    """Follows what becomes of statements as later ones are made."""
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[int, int], str] = {}
+        self._patterns: dict[str, Statement] = {}
+        self._in_force: list[Rule] = []
+        self._withdrawals = 0
+        self._index = _Index()
+
+    def add(self, new: Statement) -> None:
+        """Take in the next statement, in the order they were made."""
+        if new.takes_back:
+            self._withdraw(new)
+        self._supersede(new)
+        self._index.add(new)
+        if new.is_rule and (not new.takes_back or rules.is_rule(new.text)):
+            self._in_force.append(Rule(new))
+
+    def _withdraw(self, new: Statement) -> None:
+        self._withdrawals += 1
+        if self._withdrawals > MAX_WITHDRAWALS:
+            return
+        earlier = self._in_force[-MAX_RULES:]
+        for rule, is_sure in withdrawals.withdrawn_by(new.text, new.message, earlier):
+            self._mark(rule.statement, f"withdrawn in {new.message}", is_sure=is_sure)
+
+    def _supersede(self, new: Statement) -> None:
+        pattern, mark = rules.pattern(new.text), f"superseded in {new.message}"
+        old = self._patterns.get(pattern) if pattern else None
         if pattern:
-            patterns[pattern] = statement
-        index.add(statement)
-        if statement.is_rule:
-            in_force.append(statement)
-    return ends
+            self._patterns[pattern] = new
+        if old is not None and old.message != new.message and old.text != new.text:
+            self._mark(old, mark, is_sure=rules.is_one_value(new.text, old.text))
+        elif not new.takes_back and (new.is_rule or pattern or rules.may_restate(new.text)):
+            for earlier in self._index.alike(new):
+                self._mark(earlier, mark, is_sure=False)
+
+    def _mark(self, old: Statement, mark: str, *, is_sure: bool) -> None:
+        place = old.message, old.start
+        if not is_sure:
+            self.ends.setdefault(place, f"{mark} {HINT}")
+        elif self.ends.get(place, HINT).endswith(HINT):
+            # What is known for sure replaces a hint.
+            self.ends[place] = mark
+            self._in_force = [r for r in self._in_force if r.statement is not old]
 
 
 class _Index:
@@ -273,13 +314,3 @@ def _joined(text: str, spans: Sequence[Span]) -> Iterator[str]:
         if end > at:
             yield text[max(start, at) : end]
             at = end
-
-
-_MARKUP = re.compile(r"^(?=\[\d+[\],]|## )", re.M)
-
-
-def guarded(text: str) -> str:
-    """Set off lines of a quote that look like the ledger's own, so that none can be forged."""
-    if "\n[" in text or "\n## " in text or text.startswith(("## ", "[")):
-        return _MARKUP.sub(" ", text)
-    return text

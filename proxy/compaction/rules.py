@@ -6,24 +6,24 @@ anew with another value. Nothing here decides what a message is worth; `quotes` 
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.compaction import wordings
+from proxy.compaction import liftings, wordings
 from proxy.compaction.sentences import stems
 
 _VALUE = re.compile(
-    r"(?:[$€£¥]\s?)?\d[\w.,:/%+-]*|[\w.-]+[/\\@][\w./\\@:-]+|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]+"
+    r"(?<!\w)\w+://\S+|(?:[$€£¥]\s?)?\d[\w.,:/%+-]*|(?<![\w.-])[\w.-]+[/\\@][\w./\\@:-]+"
+    r"|(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]+"
     r"|\b[A-Z][A-Z0-9_-]{2,}\b|`[^`]+`|\"[^\"]+\""
 )
 _EXACT = re.compile(r"[0-9`\"/\\@_]|[A-Z]{3}")
 _NUMERIC = re.compile(r"(?:[$€£¥]\s?)?\d[\d.,:/%-]*\w{0,2}\b")
 _SETS = re.compile(
-    r"\W*(?:please\s+|now\s+)?(?:use|set|keep|limit|cap|raise|lower|change|stay|aim|target)\b", re.I
+    r"\W*(?:please\s+|now\s+)?(?:use|set|limit|cap|raise|lower|change|stay|aim|target)\b", re.I
 )
 _LIMITS = re.compile(
     r"\b(?:more than|exceed|pass|over|under|below|above|at most|at least|up to"
-    r"|max\w*|min\w*|limit\w*"
+    r"|max(?:im\w+)?|min(?:im\w+)?|limit\w*"
     r"|within|no later than|by|capped|cap)\b|[$€£¥]\s?\d",
     re.I,
 )
@@ -33,8 +33,31 @@ _STATED_LABEL = re.compile(
     r"^(?:[-*#>\s]*)(?:\*\*)?[A-Z][\w/-]*(?: [\w/-]+){0,3}(?:\*\*)?:(?:\*\*)?\s+\S"
 )
 _LABELLED = re.compile(r"[A-Z][A-Z ]{2,30}:\s*")
-_ASKED = re.compile(r"\W*(?:can|could|would|will) you\b", re.I)
 _MASK = "\0"
+_GLUED = re.compile(
+    "(?<=[a-zA-Z0-9])(?=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff])"
+    "|(?<=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff])(?=[a-zA-Z0-9])"
+)
+_NOW = re.compile(
+    r"\b(?:now|currently|from now on|as of (?:now|today)|jetzt|nun|ab jetzt|ab sofort|maintenant"
+    r"|désormais|ahora|ora|adesso|agora|nu|voortaan|teraz|теперь|сейчас|art\u0131k)\b\s*|现在"
+    r"|今後は?|이제 ?",
+    re.I,
+)
+"""Says that something is new, and nothing else."""
+_ORDERS = re.compile(
+    r"\W*(?:(?:that|to|you|we|please|dass|de|que|di) )*(?:never|always|not|no|don['\u2019]t|do not"
+    r"|nie\w*|kein\w*|nicht|ne|no|non|não|to \w+)\b",
+    re.I,
+)
+_NAMED = re.compile(
+    r"(?:\b(?:issues?|tickets?|bugs?|parts?|steps?|sections?|chapters?|lines?|pages?|prs?|mrs?|pull"
+    r" requests?|commits?|cases?|tests?|tasks?|items?|phases?|tables?|figures?|examples?|options?"
+    r"|todos?|stor(?:y|ies)|questions?|points?|rows?|columns?|files?|no\.?|number)\s*|#)$",
+    re.I,
+)
+"""Before a number that tells one thing from another."""
+_LONGEST_NOUN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +72,10 @@ class Statement:
     is_rule: bool
     words: frozenset[str] = frozenset()
     """What it is about, its label aside."""
+    is_alone: bool = False
+    """Whether the message says nothing else."""
+    takes_back: bool = False
+    """Whether it takes back a rule that was said before."""
 
 
 def is_rule(sentence: str) -> bool:
@@ -58,26 +85,59 @@ def is_rule(sentence: str) -> bool:
     (True, False)
     """
     low = sentence.lower()
-    if not low.isascii() and (wordings.ASIAN.search(low) or wordings.EUROPEAN.search(low)):
-        return True
+    is_plain = wordings.is_plain(low)
     words = wordings.ASCII_WORD.findall(low)
     is_english = not wordings.TRIGGERS.isdisjoint(words)
-    is_foreign = not wordings.FOREIGN_TRIGGERS.isdisjoint(words)
+    is_foreign = not is_plain or not wordings.FOREIGN_TRIGGERS.isdisjoint(words)
     if not (is_english or is_foreign):
         return False
-    if sentence.endswith("?") and not _ASKED.match(sentence):
+    if low.endswith(QUESTION_MARKS):
+        if is_question(low):
+            return False
+        low = wordings.TAG.sub("", low)
+    if is_foreign and _is_foreign_rule(low, is_plain=is_plain):
+        return True
+    return is_english and _is_english_rule(low)
+
+
+QUESTION_MARKS = ("?", "\uff1f", "\u061f", "吗", "か", "か\u3002")
+
+
+def is_question(low: str) -> bool:
+    """Tell whether a sentence, in small letters, asks a question and asks for nothing else."""
+    if not low.endswith(QUESTION_MARKS):
         return False
-    if wordings.RULE_LABEL.match(sentence) or (is_foreign and wordings.EUROPEAN.search(low)):
-        return True
-    return is_english and _is_english_rule(sentence, low)
+    return not (wordings.ASKS.match(low) or wordings.TAG.search(low))
 
 
-def _is_english_rule(sentence: str, low: str) -> bool:
-    if wordings.MANNER.match(sentence) or wordings.HABIT.search(low):
+def _is_foreign_rule(low: str, *, is_plain: bool) -> bool:
+    if wordings.EUROPEAN.search(low):
+        told = wordings.EUROPEAN_REPORT.sub(" ", low)
+        if told == low or wordings.EUROPEAN.search(told):
+            return True
+    return not is_plain and bool(
+        wordings.ASIAN.search(low) and wordings.ASIAN.search(wordings.ASIAN_REPORT.sub(" ", low))
+    )
+
+
+def _is_english_rule(low: str) -> bool:
+    if wordings.RULE_LABEL.match(low):
         return True
-    if wordings.ENGLISH.search(wordings.SELF_REPORT.sub(" ", low)):
-        return True
-    return bool(wordings.ENGLISH_COMMAND.match(sentence))
+    if not _reads_like_a_rule(low) or wordings.OTHER.match(low):
+        return False
+    told = wordings.REPORT.sub(" _ ", low)
+    if wordings.TASK.match(told):
+        told = wordings.OF_TASK.sub(" _ ", told)
+    return told == low or _reads_like_a_rule(told) or bool(wordings.HABIT.search(low))
+
+
+def _reads_like_a_rule(low: str) -> bool:
+    return bool(
+        wordings.MANNER.match(low)
+        or wordings.HABIT.search(low)
+        or wordings.ENGLISH.search(low)
+        or wordings.ENGLISH_COMMAND.match(low)
+    )
 
 
 def has_value(sentence: str) -> bool:
@@ -87,65 +147,22 @@ def has_value(sentence: str) -> bool:
 
 def subject(sentence: str) -> frozenset[str]:
     """Return what a sentence is about, its label aside."""
-    return frozenset(stems(_LABELLED.sub("", sentence, count=1)))
+    return frozenset(stems(apart(_LABELLED.sub("", sentence, count=1))))
+
+
+def apart(text: str) -> str:
+    """Set words in Latin letters apart from the dense script that they stand in."""
+    return text if text.isascii() else _GLUED.sub(" ", text)
 
 
 def _values_of(sentence: str) -> frozenset[str]:
-    return frozenset(_VALUE.findall(_LABELLED.sub("", sentence, count=1)))
+    found = _VALUE.findall(_LABELLED.sub("", sentence, count=1))
+    return frozenset(value.rstrip(".,:") for value in found)
 
 
 def is_labelled(sentence: str) -> bool:
     """Tell whether a sentence begins with a label, as in ``Deadline: Friday``."""
     return bool(_STATED_LABEL.match(sentence))
-
-
-def withdraws(sentence: str) -> bool:
-    """Tell whether a sentence takes a rule back, or allows again what one forbids.
-
-    >>> withdraws("Forget the rule about tabs."), withdraws("Remove the unused import.")
-    (True, False)
-    """
-    low = sentence.lower()
-    if low.isascii() and wordings.LIFTING.isdisjoint(wordings.ASCII_WORD.findall(low)):
-        return False
-    if sentence.endswith("?") or wordings.REMINDS.search(low):
-        return False
-    if wordings.LIFTED.search(low) or wordings.PERMITTED.search(low):
-        return True
-    return bool(wordings.LIFTS.search(low) and wordings.RULE_NOUN.search(low))
-
-
-def withdrawn_by(sentence: str, earlier: Sequence[Statement]) -> list[Statement]:
-    """Return the rules that `sentence` takes back: those it speaks of, else the one it points at.
-
-    Args:
-        sentence: one for which `withdraws` holds.
-        earlier: the rules stated before it, oldest first.
-    """
-    about = stems(wordings.REFERS.sub(" ", sentence)) - wordings.LIFTING_WORDS
-    if about:
-        # What names no rule must share more than one word with the rule that it takes back.
-        least = 1 if wordings.RULE_NOUN.search(sentence.lower()) else 2
-        scored = [(_likeness(about, rule.words, least), rule) for rule in earlier]
-        best = max((score for score, _ in scored), default=0.0)
-        if best >= _MIN_LIKENESS:
-            return [rule for score, rule in scored if score >= max(_MIN_LIKENESS, best - 0.1)]
-    if wordings.REFERS.search(sentence) and len(about) <= 1 and earlier:
-        return [earlier[-1]]
-    return []
-
-
-_MIN_LIKENESS = 0.5
-
-
-def _likeness(about: set[str], rule: frozenset[str], least: int) -> float:
-    shared = len(about & rule)
-    fewer = min(len(about), len(rule))
-    if shared < least or (shared == 1 and fewer > 2):
-        return 0.0
-    # Pairs of CJK characters overlap their neighbours, so half of them differ by one word.
-    pairs = sum(len(word) == 2 for word in about & rule)
-    return min(1.0, shared / fewer * (1.6 if pairs >= 3 else 1.0))
 
 
 def pattern(sentence: str) -> str:
@@ -160,22 +177,51 @@ def pattern(sentence: str) -> str:
     >>> pattern("Step 3 is done.") == pattern("Step 4 is done.")
     False
     """
-    label = _LABELLED.match(sentence)
+    label = _LABELLED.match(sentence) or wordings.RULE_LABEL.match(sentence)
     offset = label.end() if label else 0
     body = sentence[offset:]
     copula = _COPULA.search(body)
     if copula and stems(body[: copula.start()]):
+        if _ORDERS.match(body, copula.end()) and not _LIMITS.search(body, copula.end()):
+            # What follows is a command of its own: the next one is another, no new value.
+            return ""
         head, tail = body[: copula.end()], body[copula.end() :]
         # After the copula a name may be what changes, too.
         tail = _NAME.sub(_MASK, _VALUE.sub(_MASK, tail))
     elif _SETS.match(body) or (_LIMITS.search(body) and not copula):
-        head, tail = "", _NUMERIC.sub(_MASK, body)
+        head, tail = "", _masked(body)
     else:
         return ""
     if _MASK not in tail:
         return ""
     squeezed = re.sub(r"\0(?:[\s,]*\0)*", _MASK, tail)
-    return " ".join((sentence[:offset] + head + squeezed).lower().rstrip(".!;").split())
+    whole = _NOW.sub("", sentence[:offset] + head + squeezed)
+    return " ".join(whole.lower().rstrip(".!;").split())
+
+
+def _masked(body: str) -> str:
+    """Mask numbers that are values; what numbers a thing, as in ``issue 12``, is its name."""
+    return _NUMERIC.sub(lambda found: found[0] if _is_name(found) else _MASK, body)
+
+
+def _is_name(number: "re.Match[str]") -> bool:
+    start = number.start()
+    return bool(_NAMED.search(number.string, max(0, start - _LONGEST_NOUN), start))
+
+
+def is_one_value(new: str, old: str) -> bool:
+    """Tell whether two sentences of one pattern differ in a single value.
+
+    >>> is_one_value("The port is 80.", "The port is 8080.")
+    True
+    >>> is_one_value("The deadline is May for Ann.", "The deadline is June for Bo.")
+    False
+    """
+    ours, theirs = (_NOW.sub("", text).lower().rstrip(".!;").split() for text in (new, old))
+    for end in (0, -1):
+        while ours and theirs and ours[end] == theirs[end]:
+            del ours[end], theirs[end]
+    return not set(ours) & set(theirs)
 
 
 def may_restate(sentence: str) -> bool:
@@ -189,9 +235,11 @@ def restates(new: Statement, old: Statement) -> bool:
     It needs half of the telling words in common and no qualifier that tells them apart; what it
     finds is a hint, never proof.
     """
-    shared = len(new.words & old.words)
-    least, share = (1, _UPDATED) if _UPDATE.search(new.text.lower()) else (_MIN_SHARED, _RESTATED)
+    shared, is_update = len(new.words & old.words), bool(_UPDATE.search(new.text.lower()))
+    least, share = (1, _UPDATED) if is_update else (_MIN_SHARED, _RESTATED)
     if shared < least or shared < share * min(len(new.words), len(old.words)):
+        return False
+    if _says_the_same(new, old) or (not is_update and _is_contrast(new.text, old.text)):
         return False
     for others in _QUALIFIERS:
         ours, theirs = new.words & others, old.words & others
@@ -201,6 +249,50 @@ def restates(new: Statement, old: Statement) -> bool:
     return not values or values != _values_of(old.text)
 
 
+def _says_the_same(new: Statement, old: Statement) -> bool:
+    """Tell whether one repeats the other, with no other value and in the same sense."""
+    if not (new.words <= old.words or old.words <= new.words):
+        return False
+    ours, theirs = _values_of(new.text), _values_of(old.text)
+    return not ours - theirs and forbids(new.text) == forbids(old.text)
+
+
+def _is_contrast(new: str, old: str) -> bool:
+    """Tell whether the two speak of different things in the same words.
+
+    ``Max upload size is 5 MB`` and ``Max image size is 2 MB`` hold side by side; so do two
+    prohibitions, or two commands, of which each names another thing.
+    """
+    mine, yours = _unlabelled(new), _unlabelled(old)
+    if len(mine) != len(yours):
+        return False
+    differing = [(a, b) for a, b in zip(mine, yours, strict=True) if a != b]
+    others = [(a, b) for a, b in differing if not (_is_exact(a) and _is_exact(b))]
+    if not others:
+        # What is forbidden is another thing; or a setting that is described at length.
+        is_short = len(stems(new) & stems(old)) < _MIN_FRAME - 1
+        return _is_numbered(new) or (is_short and forbids(new) and not _LIMITS.search(new))
+    return len(others) == 1 and len(others) < len(differing) and len(mine) >= _MIN_FRAME
+
+
+def _is_exact(word: str) -> bool:
+    return bool(_EXACT.search(word)) or "." in word.rstrip(".,;:")
+
+
+def _is_numbered(sentence: str) -> bool:
+    return any(map(_is_name, _NUMERIC.finditer(sentence)))
+
+
+def _unlabelled(sentence: str) -> list[str]:
+    return _LABELLED.sub("", sentence, count=1).lower().rstrip(".!;").split()
+
+
+def forbids(sentence: str) -> bool:
+    """Tell whether a sentence forbids something."""
+    return bool(liftings.FORBIDS.search(sentence.lower().replace("\u2019", "'")))
+
+
+_MIN_FRAME = 4
 _MIN_SHARED = 2
 _RESTATED = 0.5
 _UPDATED = 0.3

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.compaction import wordings
+from proxy.compaction import liftings, wordings
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,27 @@ def test_every_wording_has_a_trigger_word(sentence: str) -> None:
         assert not wordings.FOREIGN_TRIGGERS.isdisjoint(words)
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    ["Forget it.", "It no longer applies.", "You may push again.", "Vergiss das.", "Ya no aplica."],
-)
-def test_every_withdrawal_has_a_trigger_word(sentence: str) -> None:
-    sentence = sentence.lower()
-    forms = (wordings.LIFTED, wordings.LIFTS, wordings.PERMITTED)
-    assert any(form.search(sentence) for form in forms)
-    assert not wordings.LIFTING.isdisjoint(re.findall("[a-z]+", sentence.lower()))
+@pytest.mark.parametrize("text", ["it\u2019s \u201cfine\u201d \u2014 \u2713", "plain", ""])
+def test_quotes_and_dashes_are_plain(text: str) -> None:
+    assert wordings.is_plain(text)
+
+
+@pytest.mark.parametrize("text", ["für", "не", "不", "لا"])
+def test_other_letters_are_not(text: str) -> None:
+    assert not wordings.is_plain(text)
+
+
+PATTERNS = [
+    pytest.param(value, id=f"{module.__name__.rpartition('.')[2]}.{name}")
+    for module in (wordings, liftings)
+    for name, value in vars(module).items()
+    if isinstance(value, re.Pattern)
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_for_small_letters(pattern: re.Pattern[str]) -> None:
+    """They are matched against sentences in small letters; a capital would never be found."""
+    assert not pattern.flags & re.IGNORECASE
+    without_escapes = re.sub(r"\\.", "", pattern.pattern)
+    assert without_escapes == without_escapes.lower()
