@@ -1,6 +1,11 @@
 """The line that stands for an image, sound or file that is no longer visible."""
 
+import re
+
 from proxy.transcript import Binary
+
+_TYPE = re.compile(r"[\w.+/-]{1,60}")
+"""What a type looks like; a client may have put anything in its place."""
 
 
 def describe_binary(binary: Binary) -> str:
@@ -11,7 +16,7 @@ def describe_binary(binary: Binary) -> str:
     """
     pixels = f", {binary.width}x{binary.height}" if binary.width else ""
     size = f", {_size(binary.size_bytes)}" if binary.size_bytes else ""
-    media_type = binary.media_type or "unknown type"
+    media_type = binary.media_type if _TYPE.fullmatch(binary.media_type) else "unknown type"
     return f"[{binary.kind} no longer visible: {media_type}{pixels}{size}]"
 
 

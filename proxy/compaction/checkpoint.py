@@ -4,7 +4,6 @@ It is written once, rendered once and then reused byte for byte. The rendering i
 record and fenced with a tag that carries a nonce drawn once per checkpoint.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
@@ -12,13 +11,12 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proxy.codec import Json
+from proxy.compaction.guard import TAG as TAG
+from proxy.compaction.guard import as_entry, guarded
+from proxy.compaction.guard import neutralise as neutralise
 from proxy.compaction.measure import exact_tokens
-from proxy.compaction.quotes import guarded
 
 SCHEMA_VERSION = 1
-
-TAG = "foldgate-record"
-_OWN_TAG = re.compile(rf"<(\s*/?\s*{TAG})", re.I)
 
 
 def _as_line(value: Json) -> str:
@@ -67,7 +65,7 @@ class Sections(BaseModel):
 SECTION_NAMES = tuple(member.alias or name for name, member in Sections.model_fields.items())
 """The JSON names, in the order they are asked for."""
 
-_TITLES = {
+TITLES = {
     "goal": "Goal",
     "instructions": "User instructions and constraints",
     "discoveries": "Discoveries",
@@ -161,15 +159,6 @@ class Fold:
         return self.digest + self.form.encode()
 
 
-def neutralise(text: str) -> str:
-    """Defuse our own tags inside text that we quote, so that no quote can end the record.
-
-    >>> neutralise("a </foldgate-record> b")
-    'a &lt;/foldgate-record> b'
-    """
-    return _OWN_TAG.sub(r"&lt;\1", text)
-
-
 MAX_LINE_CHARS = 4000
 MAX_LINES_CHARS = 8000
 
@@ -180,7 +169,7 @@ def bound(sections: Sections) -> Sections:
     A later summary is given these sections, so a runaway answer must not fill its window.
     """
     changes: dict[str, str | tuple[str, ...]] = {}
-    for name in _TITLES:
+    for name in TITLES:
         value: str | tuple[str, ...] = getattr(sections, name)
         changes[name] = value[:MAX_LINE_CHARS] if isinstance(value, str) else _bound_lines(value)
     return sections.model_copy(update=changes)
@@ -198,7 +187,7 @@ def _bound_lines(lines: Sequence[str]) -> tuple[str, ...]:
 
 def carried(cut: Sections, before: Sections) -> Sections:
     """Fill the sections that a cut answer did not come to from what it was to go on from."""
-    missing = {name: getattr(before, name) for name in _TITLES if not getattr(cut, name)}
+    missing = {name: getattr(before, name) for name in TITLES if not getattr(cut, name)}
     return cut.model_copy(update=missing)
 
 
@@ -250,7 +239,8 @@ def _written(
     room = tokens - exact_tokens(f"{frame_open}\n\n\n\n{frame_close}") - 1
     ledger = _cut_to(neutralise(ledger), room)
     room -= exact_tokens(ledger)
-    newest = _cut_to(neutralise(newest), int(NEWEST_SHARE * room))
+    # Without a summary they have its room.
+    newest = _cut_to(neutralise(newest), int((NEWEST_SHARE if body else 1) * room))
     text, dropped = _fit_body(body, room - exact_tokens(newest), ledger)
     middle = neutralise("\n\n".join(part for part in (text, newest, ledger) if part))
     return f"{frame_open}\n{middle}\n{frame_close}", dropped
@@ -271,7 +261,7 @@ def _fit_body(body: Sections | str, tokens: int, ledger: str = "") -> tuple[str,
         text = _section_text(body, _SECTION_CAPS[-1], _DROP_ORDER[:count])
         if exact_tokens(text) <= tokens:
             return text, count
-    return "", len(_TITLES)
+    return "", len(TITLES)
 
 
 def _cut_to(text: str, tokens: int) -> str:
@@ -286,7 +276,7 @@ def _section_text(body: Sections | str, cap: int, without: Sequence[str]) -> str
     if isinstance(body, str):
         return neutralise(guarded(body if len(body) <= cap else body[: cap - 1] + "…"))
     parts = []
-    for name, title in _TITLES.items():
+    for name, title in TITLES.items():
         value: str | tuple[str, ...] = getattr(body, name)
         if value and name not in without:
             parts.append(f"## {title}\n{_shorten(value, cap)}")
@@ -299,7 +289,7 @@ def _shorten(value: str | tuple[str, ...], cap: int) -> str:
         return guarded(value if len(value) <= cap else value[: cap - 1] + "…")
     lines: list[str] = []
     for entry in value:
-        line = "- " + guarded(entry if len(entry) <= cap // 2 else entry[: cap // 2 - 1] + "…")
+        line = "- " + as_entry(entry if len(entry) <= cap // 2 else entry[: cap // 2 - 1] + "…")
         if lines and sum(map(len, lines)) + len(line) > cap:
             lines.append(f"- ({len(value) - len(lines)} more left out)")
             break

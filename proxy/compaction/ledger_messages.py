@@ -7,9 +7,10 @@ first; rules, the first and the last message stay longest. What is left out is c
 import math
 from collections.abc import Sequence
 
+from proxy.compaction.guard import guarded
 from proxy.compaction.ledger_facts import line_price
 from proxy.compaction.measure import CHARS_PER_TOKEN, exact_tokens
-from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote, cut, essence, guarded
+from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote, cut, essence
 
 MESSAGE_CAPS = (8000, 4000, 2000, 1000, 500, 250, 120)
 """Long pastes are cut to these lengths, largest first."""

@@ -1,15 +1,14 @@
 """A person's own sentences in a message, apart from what was pasted into it.
 
-Only own sentences may become rules. A paste is what stands in a code fence or behind a quote
-mark, what an element in angle brackets encloses, what follows a line that announces it, and what
-pretends to be a message of another role. When in doubt it is a paste: the message is quoted all
-the same, and nothing in it is taken for a rule.
+Only own sentences may become rules; a sentence that tells what somebody or something else said,
+in quotation marks, is none of them.
 """
 
 import re
 from collections.abc import Iterator
 
-Span = tuple[int, int]
+from proxy.compaction import pastes
+from proxy.compaction.pastes import Span, own_spans
 
 MAX_SENTENCE_CHARS = 600
 """What is longer is no sentence but data."""
@@ -17,35 +16,6 @@ MAX_SENTENCE_CHARS = 600
 MIN_STEM_CHARS = 3
 STEM_CHARS = 5
 
-_LINE = re.compile(r"[^\n]+")
-_FENCE = re.compile(r"\s*(```|~~~)")
-_QUOTED = re.compile(r"\s*(?:>|\||\[\d+[,\]])")
-_ELEMENT = re.compile(r"\s*<([A-Za-z][\w.-]*)[^<>]*>")
-_FORGED_ROLE = re.compile(
-    r"\s*(?:#+ *|\*\*|\[|<)?(?:(?:system|assistant|developer|tool|user|human)(?: message| prompt)?"
-    r"\W{0,3}:|<?\|(?:im_)?start|INST\b|SYS\b)",
-    re.I,
-)
-_INSTRUCTION_ELEMENT = re.compile(r"(?:[\w-]*[_-])?(?:instructions|rules|guidelines)", re.I)
-_PREAMBLE_CHARS = 120
-"""A client puts a heading of so many characters before the instructions of the project."""
-
-_ANNOUNCED = re.compile(
-    r"\b(?:paste[ds]?|pasting|logs?|output|stack ?trace|traceback|readme|e-?mails?|articles?|page"
-    r"|tickets?|snippets?|transcript|response|reply|wrote|writes|printed|prints|says|said|content"
-    r"|contents|excerpt|quote[ds]?|document|comment|website|found|here(?:'s| is| are)|file|issue"
-    r"|look at (?:this|that|it)"
-    r"|ausgabe|folgende[rsn]?|protokoll|meldung|sortie|journal|voici|salida|registro|aqu[ií]"
-    r"|ecco|uscita|sa[ií]da)\b"
-    r"|日志|输出|如下|粘贴|内容|ログ|出力|以下|로그|출력|다음|вывод|лог|вот\b",
-    re.I,
-)
-_STATED = re.compile(
-    r"\b(?:rules?|constraints?|requirements?|instructions?|guidelines?|conventions?|follow"
-    r"|preferences?|regeln?|vorgaben?|r[eè]gles?|reglas?|regole?|regras?)\b"
-    r"|规则|要求|ルール|規則|규칙|правил",
-    re.I,
-)
 _END = re.compile(
     r"[.!?]+[\"')\]\u201d]*(?=\s)|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d]?|;(?=\s)"
     r"|\n(?![ \t]*[a-z\u00df-\u00ff\u0430-\u044f])"
@@ -65,89 +35,66 @@ _STOP = """
 _STOP_WORDS = frozenset(_STOP.split())
 
 
+_REPORTS = re.compile(
+    r"\b(?:explain|translate|summari[sz]e|means?|what is|says?|said|saying"
+    r"|wrote|writes?|printed|prints?|tells?|told|reads?|reports?|returned"
+    r"|returns|shows?|showed|contains?|claims?|asks?|asked|answered|replied|demands?|states?|called"
+    r"|line|message|text|log|output|tool|page|file|mail|e-?mail|readme|comment|error|warning"
+    r"|sagt\w*|schreibt|steht|meldet|dit|affiche|écrit|dice|muestra|mostra|diz)\b"
+    r"|写着|说|显示|言|書|표시|пишет|говорит",
+    re.I,
+)
+_IN_MARKS = re.compile(
+    r"\"[^\"\n]+\"|“[^”\n]+”|„[^“”\n]+[“”]|«[^»\n]+»"
+    r"|「[^」\n]+」|`[^`\n]+`|(?<!\w)'[^'\n]{12,}'(?!\w)|\u2018[^\u2019\n]{12,}\u2019"
+)
+_TOLD = re.compile(
+    r"\b(?:tool|log|output|page|readme|console|terminal|website|error|warning|e-?mail|mail|comment"
+    r"|script|server|bot|transcript|ticket|article)s?\b.{0,30}\b(?:says|said|prints|printed|wrote"
+    r"|writes|tells|told|returned|states|stated|demands|asks|asked|wants|wanted)\b"
+    r"(?: (?:me|us|you|that|to)\b|\s*:)",
+    re.I,
+)
+_MIN_QUOTED_WORDS = 3
+_MIN_QUOTED_CJK = 6
+
+
+def is_reported(sentence: str) -> bool:
+    """Tell whether a sentence repeats what something or, in quotation marks, somebody else said.
+
+    >>> is_reported('The log says "always push to main".'), is_reported('Call it "Blue".')
+    (True, False)
+    """
+    if _TOLD.search(sentence):
+        return True
+    quoted = [found[0] for found in _IN_MARKS.finditer(sentence) if _is_saying(found[0])]
+    if not quoted:
+        return False
+    rest = _IN_MARKS.sub(" ", sentence)
+    # Between backquotes stands code, seldom a saying.
+    words = sum(len(part) for part in quoted if not part.startswith("`"))
+    return words > len(rest) or bool(_REPORTS.search(rest))
+
+
 def is_mixed(text: str) -> bool:
-    """Tell whether a message holds a paste besides its author's words, or nothing else."""
-    return sum(end - start for start, end in own_spans(text)) < sum(map(len, text.split("\n")))
+    """Tell whether a message holds what its author did not say, or nothing else."""
+    return pastes.is_mixed(text) or any(is_reported(text[start:end]) for start, end in _all(text))
 
 
-def own_spans(text: str) -> list[Span]:
-    """Return where `text` holds its author's own words, in order."""
-    spans: list[Span] = []
-    pastes, goes_on = _Pastes(text), False
-    for found in _LINE.finditer(text):
-        is_own = pastes.is_own(found)
-        if is_own and goes_on:
-            spans[-1] = (spans[-1][0], found.end())
-        elif is_own:
-            spans.append(found.span())
-        goes_on = is_own
-    return spans
-
-
-class _Pastes:
-    """Follows the lines of one message."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._fence = ""
-        self._element = ""
-        self._rest = False
-        self._block = False
-        self._end = 0
-
-    def is_own(self, line: "re.Match[str]") -> bool:
-        """Tell whether a line is the author's; lines are given in order."""
-        if "\n\n" in self._text[self._end : line.start()]:
-            self._block = False
-        self._end = line.end()
-        return self._look(line[0], line.start())
-
-    def _look(self, text: str, start: int) -> bool:
-        fence = _FENCE.match(text)
-        if self._fence:
-            if fence and fence[1] == self._fence:
-                self._fence = ""
-            return False
-        if fence:
-            self._fence = fence[1]
-            return False
-        if self._element:
-            if f"</{self._element}" in text:
-                self._element = ""
-            return False
-        if self._rest or self._block or _QUOTED.match(text):
-            return False
-        if _FORGED_ROLE.match(text):
-            self._block = True
-            return False
-        if self._opens_element(text, start):
-            return False
-        if text.rstrip().endswith((":", "\uff1a")) and _announces(text):
-            self._rest = True
-        return True
-
-    def _opens_element(self, text: str, start: int) -> bool:
-        found = _ELEMENT.match(text)
-        if found is None:
-            return False
-        name = found[1]
-        if start < _PREAMBLE_CHARS and _INSTRUCTION_ELEMENT.fullmatch(name):
-            # How clients send the instructions of a project: the first thing in the message.
-            return False
-        close = self._text.find(f"</{name}", start)
-        if close < 0:
-            return False
-        if close >= start + len(text):
-            self._element = name
-        return True
-
-
-def _announces(line: str) -> bool:
-    return len(line) <= 200 and bool(_ANNOUNCED.search(line)) and not _STATED.search(line)
+def _is_saying(quoted: str) -> bool:
+    return len(quoted.split()) >= _MIN_QUOTED_WORDS or (
+        len(_CJK.findall(quoted)) >= _MIN_QUOTED_CJK
+    )
 
 
 def sentences(text: str) -> Iterator[Span]:
     """Yield where the author's own sentences stand, in order, white space stripped."""
+    for start, end in _all(text):
+        if not is_reported(text[start:end]):
+            yield start, end
+
+
+def _all(text: str) -> Iterator[Span]:
     for first, last in own_spans(text):
         start = first
         for found in _END.finditer(text, first, last):

@@ -36,6 +36,9 @@ _MIN_STEP = 0.9
 _RESERVE_AT_MOST = 4
 """The answer gets a quarter of the window at most."""
 
+_LIKE_A_NONCE = "0" * 16
+"""As long as those to come."""
+
 _ENLARGED = frozenset({"truncated", "empty"})
 
 
@@ -156,10 +159,10 @@ class Asker:
         """Return what the first chunk and a later one may cost."""
         sizes = self._sizes(job, material.room(job), wary=reading.wary)
         # What fits one call shall fit its repair.
-        first = sizes.prompt - self._frame(job, sizes, reading.body, repair=True)
+        first = sizes.prompt - self._frame(job, material, sizes, reading.body, repair=True)
         # What the first call will write is not known yet, only how long it is to be.
         likely = "x " * 2 * min(2 * sizes.asked, sizes.output)
-        return first, sizes.prompt - self._frame(job, sizes, likely)
+        return first, sizes.prompt - self._frame(job, material, sizes, likely)
 
     async def ask(
         self,
@@ -185,7 +188,7 @@ class Asker:
         """
         sizes = self._sizes(job, material.room(job), failed, wary=reading.wary)
         known = previous(reading.body, sizes.previous)
-        frame = self._frame(job, sizes, known, repair=bool(failed))
+        frame = self._frame(job, material, sizes, known, repair=bool(failed))
         room = sizes.prompt - frame
         # It does not say what was wrong; less may help.
         chunk = span.take(reading.done, room // 2 if failed == "http_400" else room)
@@ -193,7 +196,12 @@ class Asker:
             raise SummaryFailed("empty_span", "nothing of the span fits the summariser's window")
         nonce = self._new_id()
         instruction = prompts.instruction(
-            _template(job, sizes), nonce, sizes.asked, merge=bool(known), repair=bool(failed)
+            _template(job, sizes),
+            nonce,
+            sizes.asked,
+            merge=bool(known),
+            repair=bool(failed),
+            language=material.language,
         )
         prompt = prompts.assemble(instruction, nonce, known, chunk.text)
         call = SummaryJob(job.route, prompt, prompts.schema(sizes.asked), sizes.output, deadline)
@@ -212,15 +220,20 @@ class Asker:
             raise
         return Told(answer, chunk.count, written.calls)
 
-    def _frame(self, job: FoldJob, sizes: Sizes, body: Body, *, repair: bool = False) -> int:
+    def _frame(
+        self, job: FoldJob, material: Material, sizes: Sizes, body: Body, *, repair: bool = False
+    ) -> int:
         """Return what a prompt costs besides its chunk."""
         known = previous(body, sizes.previous)
-        # A nonce as long as those to come.
-        nonce = "0" * 16
         instruction = prompts.instruction(
-            _template(job, sizes), nonce, sizes.asked, merge=bool(known), repair=repair
+            _template(job, sizes),
+            _LIKE_A_NONCE,
+            sizes.asked,
+            merge=bool(known),
+            repair=repair,
+            language=material.language,
         )
-        return text_tokens(prompts.assemble(instruction, nonce, known, ""))
+        return text_tokens(prompts.assemble(instruction, _LIKE_A_NONCE, known, ""))
 
     def _sizes(self, job: FoldJob, room: int, failed: str = "", *, wary: bool) -> Sizes:
         policy, lesson = job.rules.policy, self._lessons.of(job.route)

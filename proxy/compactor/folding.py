@@ -10,19 +10,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.compaction.checkpoint import Checkpoint, Sections, bound, carried, render
+from proxy.compaction.checkpoint import Checkpoint, Sections, carried, render, sections_text
 from proxy.compaction.chunks import Span
-from proxy.compaction.coverage import cover
 from proxy.compaction.layout import arrange, size_of_layout, validate
 from proxy.compaction.measure import exact_tokens
 from proxy.compactor.asking import Asker, Told
 from proxy.compactor.folds import StoredFolds
-from proxy.compactor.material import Base, Body, FoldJob, Material, Reading, as_json, shown
+from proxy.compactor.grounding import grounded, regrounded
+from proxy.compactor.material import Base, Body, FoldJob, Material, Reading, as_json
 from proxy.compactor.ports import Environment, Summarizer
 from proxy.errors import SummaryFailed
 from proxy.transcript import Size, total
 
-KNOWN_SHARE = 0.6
+MAX_EXTRACT_TOKENS = 4000
+"""What is stored as the text of an extract, of an earlier summary."""
+
 MAX_SHRUNK = 2
 """How often a prompt that was too long is sent again, smaller."""
 
@@ -122,9 +124,7 @@ class Folder:
         reason, detail = (failure.reason, failure.detail) if failure else ("", "")
         if not reading.done and not reading.is_over:
             return Folded(self._extract(job, material, base), reason, detail)
-        body = reading.body
-        if isinstance(body, Sections):
-            body = bound(cover(body, material.book.quotes, _sections_of(job.parent)))
+        body = await asyncio.to_thread(regrounded, material, reading.body)
         record = self._record(
             job, material, body, partial=reading.partial, covered=reading.first_unread
         )
@@ -162,7 +162,7 @@ class Folder:
                 failed = error
                 continue
             failed = None
-            self._take(job, material, reading, tries, told)
+            await self._take(job, material, reading, tries, told)
 
     async def _call(
         self,
@@ -197,7 +197,7 @@ class Folder:
             tries.took = clock() - started
             self._slots.release()
 
-    def _take(
+    async def _take(
         self,
         job: FoldJob,
         material: Material,
@@ -208,9 +208,10 @@ class Folder:
         answer = told.answer
         body: Body = answer.text
         if answer.sections is not None:
-            body = bound(answer.sections)
+            body = answer.sections
             if answer.partial and isinstance(reading.body, Sections):
                 body = carried(body, reading.body)
+        body = await asyncio.to_thread(grounded, job, material, body, reading.body)
         reading.advance(told.count, body, partial=answer.partial)
         if job.background:
             # Each chunk may be repaired once; a request waits for one repair in all.
@@ -222,9 +223,8 @@ class Folder:
 
     def _extract(self, job: FoldJob, material: Material, base: Base) -> Checkpoint:
         # What a model wrote before is still the best that is known of the older part.
-        known = shown(base.body, int(KNOWN_SHARE * material.room(job)))
-        body = "\n\n".join(part for part in (known, material.newest_texts(0)) if part)
-        return self._record(job, material, body, extractive=True)
+        known = regrounded(material, base.body)
+        return self._record(job, material, known, extractive=True)
 
     def _record(
         self,
@@ -238,13 +238,16 @@ class Folder:
     ) -> Checkpoint:
         compact, items = job.compact, job.transcript.items
         ledger, omitted = material.ledger_beside(body, compact.limits)
+        excerpts = ""
+        if extractive or covered is not None:
+            excerpts = material.newest_texts(covered or 0)
         rendered, dropped = render(
             nonce=self._environment.new_id(),
             body=body,
             ledger=ledger,
             replaced=len(material.replaced),
             tokens=compact.limits.checkpoint,
-            newest="" if covered is None else material.newest_texts(covered),
+            newest=excerpts,
         )
         size = Size(len(rendered), exact_tokens(rendered))
         pieces = arrange(items, compact.cut, rendered, joined=compact.joined)
@@ -263,8 +266,8 @@ class Folder:
             rendered=rendered,
             chars=size.chars,
             tokens=size.tokens,
-            sections=as_json(body),
-            text=body if isinstance(body, str) else "",
+            sections=None if extractive else as_json(body),
+            text=_as_text(body, excerpts) if extractive else body if isinstance(body, str) else "",
             partial=partial,
             extractive=extractive,
             tokens_before=compact.outlook.after.tokens,
@@ -278,6 +281,6 @@ class Folder:
         )
 
 
-def _sections_of(parent: Checkpoint | None) -> Sections | None:
-    body = None if parent is None else Base.of(parent).body
-    return body if isinstance(body, Sections) else None
+def _as_text(body: Body, excerpts: str) -> str:
+    known = body if isinstance(body, str) else sections_text(body, MAX_EXTRACT_TOKENS)
+    return "\n\n".join(part for part in (known, excerpts) if part)

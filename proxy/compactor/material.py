@@ -8,6 +8,8 @@ from proxy import codec
 from proxy.compaction import ledger as ledgers
 from proxy.compaction import prompt as prompts
 from proxy.compaction.checkpoint import Checkpoint, Fold, Sections, sections_text
+from proxy.compaction.guard import guarded, neutralise
+from proxy.compaction.language import language_of
 from proxy.compaction.measure import exact_tokens, text_tokens
 from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Budget, LedgerPolicy, Window
@@ -71,6 +73,8 @@ class FoldJob:
     """Summariser calls at most."""
     background: bool = False
     """Whether nobody waits for it: then each call has the deadline for itself."""
+    prompt_texts: Callable[[], Sequence[str]] = field(default=tuple, repr=False)
+    """Gives the leading instructions, which are no part of what is stored."""
 
     @property
     def form(self) -> str:
@@ -116,6 +120,11 @@ class Material:
         """Return the tokens that a checkpoint has beside its ledger."""
         return job.compact.limits.checkpoint - exact_tokens(self.ledger) - FRAME_TOKENS
 
+    @property
+    def language(self) -> str:
+        """Name of the language that the user writes, where it is plain and not English."""
+        return language_of([quote.text for quote in self.book.quotes if quote.role == "user"])
+
     def newest_texts(self, start: int) -> str:
         """Return the heads of what the assistant last wrote, of the items from `start` on."""
         heads = list[str]()
@@ -125,7 +134,7 @@ class Material:
             content = self.contents[index]
             text = content.text.strip()
             if content.kind is Kind.ASSISTANT and text:
-                heads.append("- " + text[:EXTRACT_CHARS])
+                heads.append("- " + guarded(text[:EXTRACT_CHARS]))
         if not heads:
             return ""
         title = "## What the assistant last wrote (excerpts, oldest first)\n"
@@ -183,13 +192,6 @@ class Reading:
         )
 
 
-def shown(body: Body, tokens: int) -> str:
-    """Write a summary for its readers, within `tokens`."""
-    if tokens <= 0 or not body:
-        return ""
-    return _cut(body, tokens) if isinstance(body, str) else sections_text(body, tokens)
-
-
 def _cut(text: str, tokens: int) -> str:
     # Dense script costs up to a token a character, so the length is found by measuring.
     length = min(len(text), tokens * 4)
@@ -199,10 +201,13 @@ def _cut(text: str, tokens: int) -> str:
 
 
 def previous(body: Body, tokens: int) -> str:
-    """Write a summary for the summariser, within `tokens`: as JSON where that fits."""
+    """Write a summary for the summariser, within `tokens`: as JSON where that fits.
+
+    What a model wrote is as little to be trusted as what it read.
+    """
     if isinstance(body, str):
-        return _cut(body, tokens)
-    text = codec.dumps(as_json(body)).decode()
+        return neutralise(guarded(_cut(body, tokens)))
+    text = neutralise(guarded(codec.dumps(as_json(body)).decode()))
     return text if text_tokens(text) <= tokens else sections_text(body, tokens)
 
 

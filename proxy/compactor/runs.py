@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from proxy.compaction.checkpoint import Checkpoint
 from proxy.compaction.choice import gains
@@ -103,6 +104,7 @@ class CompactionRuns:
             found.version,
             calls=BACKGROUND_CALLS if background else MAX_CALLS,
             background=background,
+            prompt_texts=partial(request.dialect.prompt_texts, request.parsed),
         )
         try:
             folded = await self._folder.fold(job)

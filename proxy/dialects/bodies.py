@@ -15,6 +15,7 @@ from proxy.codec import Json
 from proxy.dialects import slices
 from proxy.dialects.continuations import Continuation
 from proxy.dialects.memo import LARGE_BODY_BYTES, MIN_BODY_BYTES, Match, PrefixMemo
+from proxy.dialects.parts import member_text
 from proxy.transcript import (
     Content,
     Item,
@@ -359,14 +360,16 @@ class Dialect(ABC):
         return self._text_size(raw)
 
     def _measure_text(self, raw: bytes) -> Size:
-        text = (
-            codec.as_text(codec.loads(raw)) if raw[:1] == b'"' else raw.decode("utf-8", "replace")
-        )
+        text = member_text(raw)
         return self._annotators.measure(Content("system", Kind.INSTRUCTION, (text,)))
 
     def read(self, item: Item) -> Content:
         """Decode an item again, for what is summarised, quoted or clipped."""
         return self.decode(item.raw).content
+
+    def prompt_texts(self, request: ParsedRequest) -> list[str]:
+        """Return the leading instructions, decoded."""
+        return [self.read(item).text for item in request.transcript.instructions if item.raw]
 
     def rebuild(
         self,

@@ -23,6 +23,11 @@ def text_of(part: Json, key: str) -> str:
     return codec.as_text(part.get(key)) if isinstance(part, dict) else ""
 
 
+def member_text(raw: bytes) -> str:
+    """Return a member of a body as text: what a string says, the JSON of anything else."""
+    return codec.as_text(codec.loads(raw)) if raw[:1] == b'"' else raw.decode("utf-8", "replace")
+
+
 def read_parts(
     content: Json, binary: Callable[[JsonObject], Binary]
 ) -> tuple[list[str], list[Binary]] | None:

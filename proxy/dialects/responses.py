@@ -5,9 +5,17 @@ from collections.abc import Sequence
 
 from proxy import codec
 from proxy.dialects import continuations, response_items, slices
-from proxy.dialects.bodies import ArgumentClipper, Dialect, Glance, Message, TextClipper
+from proxy.dialects.bodies import (
+    ArgumentClipper,
+    Dialect,
+    Glance,
+    Message,
+    ParsedRequest,
+    TextClipper,
+)
 from proxy.dialects.continuations import Continuation
 from proxy.dialects.memo import Match
+from proxy.dialects.parts import member_text
 from proxy.dialects.response_writer import ItemWriter
 from proxy.transcript import Item, Kind, Piece
 
@@ -56,6 +64,14 @@ class Responses(Dialect):
             return ()
         size = self.size_of_text(raw)
         return (Item(Kind.INSTRUCTION, "system", b"", size.chars, size.tokens),)
+
+    def prompt_texts(self, request: ParsedRequest) -> list[str]:
+        """Return the leading instructions, decoded, the member ``instructions`` first."""
+        raw = request.fields.get("instructions", b"null")
+        texts = super().prompt_texts(request)
+        if raw in _NOTHING:
+            return texts
+        return [member_text(raw), *texts]
 
     def answered(self, message: Message, items: Sequence[Item]) -> str | None:
         """Return the id of an output's call; a local shell output may name it by either id."""

@@ -291,6 +291,13 @@ def test_the_instructions_are_measured_and_stay_where_they_are() -> None:
     assert len(raw_items(written)) == 2
 
 
+def test_the_leading_prompt_is_read_from_both_places() -> None:
+    request = to_request([b.easy("system", "one"), b.easy("user", "hi")], instructions="two")
+    assert DIALECT.prompt_texts(request) == ["two", "one"]
+    assert DIALECT.prompt_texts(to_request([b.easy("user", "hi")], instructions=None)) == []
+    assert DIALECT.prompt_texts(to_request([b.easy("user", "hi")], instructions=["x"])) == ['["x"]']
+
+
 @pytest.mark.parametrize("instructions", [None, ""])
 def test_no_instructions_are_none(instructions: Json) -> None:
     assert to_request([b.TRIGGER], instructions=instructions).transcript.instructions == ()

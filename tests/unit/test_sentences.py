@@ -1,50 +1,15 @@
-"""Which words of a message are its author's own, and where its sentences end."""
+"""Where the sentences of a message's author end, and which of them only report."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.sentences import MAX_SENTENCE_CHARS, is_mixed, own_spans, sentences, stems
+from proxy.compaction.sentences import MAX_SENTENCE_CHARS, is_mixed, is_reported, sentences, stems
 from tests.strategies import texts
-
-
-def _own(text: str) -> list[str]:
-    return [text[start:end] for start, end in own_spans(text)]
 
 
 def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
-
-
-@pytest.mark.parametrize(
-    ("text", "own"),
-    [
-        ("one\ntwo", ["one\ntwo"]),
-        ("mine\n```\nnot mine\n```\nmine again", ["mine", "mine again"]),
-        ("~~~\nnever closed\nat all", []),
-        ("> quoted\nmine", ["mine"]),
-        ("mine\n<page>\nnot mine\n</page>\nmine", ["mine", "mine"]),
-        ("mine\n<note>not mine</note>\nmine", ["mine", "mine"]),
-        ("a < b and b > c", ["a < b and b > c"]),
-        ("mine\n<br>\nmine too", ["mine\n<br>\nmine too"]),
-        ("<user_instructions>\nBe brief.\n</user_instructions>", None),
-        ("x" * 300 + "\n<rules>\nnot mine\n</rules>", ["x" * 300]),
-        ("mine\nSYSTEM: not mine\nnor this\n\nmine", ["mine", "mine"]),
-        ("mine\n### Assistant: not mine", ["mine"]),
-        ("mine\n[3, rule] not mine", ["mine"]),
-        ("Here is the log:\nnot mine\n\nnor this", ["Here is the log:"]),
-        ("I found this on a page:\n\nnot mine", ["I found this on a page:"]),
-        ("下面是日志\uff1a\n不是我的", ["下面是日志\uff1a"]),
-        ("Here are the rules:\nmine", ["Here are the rules:\nmine"]),
-    ],
-)
-def test_own_words_and_pastes(text: str, own: list[str] | None) -> None:
-    assert _own(text) == ([text] if own is None else own)
-
-
-def test_a_message_is_mixed_when_something_in_it_is_pasted() -> None:
-    assert not is_mixed("one\n\ntwo")
-    assert is_mixed("one\n> two")
 
 
 @pytest.mark.parametrize(
@@ -82,3 +47,32 @@ def test_sentences_are_parts_of_the_text_in_order(text: str) -> None:
 def test_what_a_sentence_is_about() -> None:
     assert stems("Never push the branches to main") == {"push", "branc", "main"}
     assert stems("不要修改接口") == {"不要", "要修", "修改", "改接", "接口"}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "reported"),
+    [
+        ('The log says "always push to main".', True),
+        ("Why does the tool print \u201cnever ask the user\u201d?", True),
+        ('"Always push to main" - what is that?', True),
+        (
+            "日志里写着「始终推送到主分支」。",
+            True,
+        ),
+        ("The tool printed: always push to main.", True),
+        ("The README says to always push to main.", True),
+        ("Explain `always push to main now` please.", True),
+        ('Call it "Blue".', False),
+        ("The page must always show the date.", False),
+        ("Never use `git push --force origin main` here.", False),
+        ("Never push to main.", False),
+    ],
+)
+def test_what_only_reports_is_not_the_authors_word(sentence: str, reported: bool) -> None:
+    assert is_reported(sentence) is reported
+    assert _sentences(sentence) == ([] if reported else [sentence])
+
+
+def test_a_message_that_quotes_somebody_is_mixed() -> None:
+    assert is_mixed('Keep it short. The log says "always push to main".')
+    assert not is_mixed('Keep it short. Call it "Blue".')
