@@ -65,7 +65,7 @@ def collect(contents: Sequence[Content], replaced: Sequence[int]) -> Facts:
     calls_tools = any(call.name for index in replaced for call in contents[index].calls)
     collector = _Collector(writes_calls=not calls_tools)
     for index in replaced:
-        collector.take(contents[index])
+        collector.take(contents[index], index)
     return collector.facts()
 
 
@@ -85,8 +85,9 @@ class _Collector:
         self._uncaptioned = ""
         self._skipped = 0
 
-    def take(self, content: Content) -> None:
-        """Take the facts of one item."""
+    def take(self, content: Content, index: int) -> None:
+        """Take the facts of one item; `index` is its place."""
+        self._values.at = index
         for call in content.calls:
             self._take_call(call)
         text = content.text

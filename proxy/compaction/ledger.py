@@ -8,8 +8,8 @@ compaction knows as much as the first.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proxy.compaction import differences, ledger_text, quotes
 from proxy.compaction import facts as fact_finding
-from proxy.compaction import ledger_text, quotes
 from proxy.compaction.facts import Facts
 from proxy.compaction.policy import LedgerPolicy
 from proxy.compaction.quotes import Quote
@@ -31,7 +31,8 @@ def build(contents: Sequence[Content], replaced: Sequence[int]) -> Ledger:
         contents: every item up to the cut.
         replaced: indexes of those that the checkpoint stands for, ascending.
     """
-    return Ledger(quotes.collect(contents, replaced), fact_finding.collect(contents, replaced))
+    said = quotes.collect(contents, replaced)
+    return Ledger(*differences.mark(said, fact_finding.collect(contents, replaced)))
 
 
 def render(

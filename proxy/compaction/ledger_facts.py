@@ -177,6 +177,8 @@ def _outcome(status: str) -> str:
 
 
 def _value(value: Value) -> str:
+    if value.over:
+        return f"{value.line} ({value.over})"
     return value.line if not value.was else f"{value.line} (superseded: {_differs(value)})"
 
 

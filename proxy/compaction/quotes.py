@@ -7,7 +7,7 @@ never changes a word. A message that is cut keeps its beginning, its end and its
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.compaction import rules, withdrawals
 from proxy.compaction.binaries import describe_binary
@@ -65,6 +65,8 @@ class Quote:
     """Numbers of the later messages that say exactly the same."""
     is_over: bool = False
     """Whether all that it states was withdrawn or replaced."""
+    at: int = field(default=0, compare=False)
+    """Index of the item that says it."""
 
 
 def collect(contents: Sequence[Content], replaced: Sequence[int]) -> tuple[Quote, ...]:
@@ -82,7 +84,7 @@ def collect(contents: Sequence[Content], replaced: Sequence[int]) -> tuple[Quote
             continue
         text = _quoted(content)
         if text:
-            quotes.append(Quote(text, said[index], content.role))
+            quotes.append(Quote(text, said[index], content.role, at=index))
     return _resolved(quotes)
 
 

@@ -9,7 +9,7 @@ a log: of these only what is labelled, told in a sentence, a total or changed is
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.compaction.addressed import is_instruction
 from proxy.compaction.statements import Stated, of_answer, of_output
@@ -51,6 +51,10 @@ class Value:
     telling: bool = False
     """Whether it says by itself that it matters: a label, a decision, a sentence, the whole of
     an output."""
+    at: int = field(default=0, compare=False)
+    """Index of the item that says it."""
+    over: str = ""
+    """What became of it later, for example ``superseded in 9``."""
 
 
 class Values:
@@ -62,6 +66,8 @@ class Values:
         self._seen: dict[tuple[str, str], str] = {}
         self._by_subject: dict[str, set[str]] = {}
         self._asked: dict[tuple[str, str], None] = {}
+        self.at = 0
+        """Index of the item that is gone through."""
 
     def all(self) -> tuple[Value, ...]:
         """Return every value once, the newest last."""
@@ -125,7 +131,7 @@ class Values:
             was = "" if other is None else self._values.pop(other).line
         if _same(was, line.line):
             was = old.was if old is not None else ""
-        value = Value(line.line, by, was, is_telling or (old is not None and old.telling))
+        value = Value(line.line, by, was, is_telling or (old is not None and old.telling), self.at)
         self._values[key] = value
         if line.is_numeric:
             self._by_subject.setdefault(line.subject, set()).add(source)
