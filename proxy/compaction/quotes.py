@@ -6,7 +6,7 @@ never changes a word. A message that is cut keeps its beginning, its end and its
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.compaction import rules, withdrawals
@@ -114,12 +114,14 @@ def _quoted(content: Content) -> str:
 
 def _resolved(quotes: list[Quote]) -> tuple[Quote, ...]:
     statements = [_statements(quote.text, number) for number, quote in enumerate(quotes, 1)]
-    ends = _ends([s for of_message in statements for s in of_message])
+    stated_all = [s for of_message in statements for s in of_message]
+    ends = _ends(stated_all)
+    newest = {s.text: s.message for s in stated_all}
     seen: dict[str, int] = {}
     resolved: list[Quote] = []
     for quote, stated in zip(quotes, statements, strict=True):
         first = seen.setdefault(quote.text, len(resolved))
-        resolved.append(_ranked(quote, stated, ends))
+        resolved.append(_ranked(quote, stated, ends, newest))
         if first < len(resolved) - 1:
             # Said again; where it was said first, it is as answered as it is now.
             again = (*resolved[first].again, len(resolved))
@@ -130,11 +132,17 @@ def _resolved(quotes: list[Quote]) -> tuple[Quote, ...]:
     return tuple(resolved)
 
 
-def _ranked(quote: Quote, stated: Sequence[Statement], ends: dict[tuple[int, int], str]) -> Quote:
-    marks, over = [], 0
+def _ranked(
+    quote: Quote,
+    stated: Sequence[Statement],
+    ends: dict[tuple[int, int], str],
+    newest: Mapping[str, int],
+) -> Quote:
+    marks, over, again = [], 0, 0
     for statement in stated:
         end = ends.get((statement.message, statement.start))
         if end is None:
+            again += newest[statement.text] > statement.message
             continue
         over += not end.endswith(HINT)
         alone = len(stated) == 1
@@ -150,7 +158,8 @@ def _ranked(quote: Quote, stated: Sequence[Statement], ends: dict[tuple[int, int
         rank=rank,
         keep=keep,
         marks=tuple(dict.fromkeys(marks)),
-        is_over=bool(over) and over == len(stated),
+        # What a later message says again, word for word, is not lost with this one.
+        is_over=bool(over) and over + again == len(stated),
     )
 
 

@@ -264,3 +264,11 @@ def test_the_essence_of_a_long_message_is_its_rules() -> None:
     assert quotes.essence(quote, 500).startswith("…\n")
     assert "Never push to main." in quotes.essence(quote, 500)
     assert quotes.essence(quote, 3) == "…"
+
+
+def test_a_message_is_over_when_what_is_left_of_it_is_said_again() -> None:
+    again = "Never go over it without approval."
+    quoted = _said(f"The budget cap is $300. {again}", f"The budget cap is $500. {again}", "Hi.")
+    assert [quote.is_over for quote in quoted] == [True, False, False]
+    quoted = _said(f"The budget cap is $300. {again}", "The budget cap is $500.")
+    assert [quote.is_over for quote in quoted] == [False, False]
