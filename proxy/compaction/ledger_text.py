@@ -56,6 +56,8 @@ def write(
                 break
             # Each line is judged alone, and all together may come to less.
             room = tokens + (tokens - size)
+        elif room > tokens + _SLACK_TOKENS:
+            room -= (room - tokens) / 2
         elif room > tokens:
             break
         else:

@@ -324,7 +324,7 @@ ASIAN = re.compile(
 )
 
 RULE_LABEL = re.compile(
-    r"\W*(?:[\w-]+ )?(?:rules?|notes?|reminders?|nota|hinweis|wichtig|importante?|constraints?"
+    r"\W*(?:[\w-]+ )?(?:rules?|wichtig|importante?|constraints?"
     r"|preferences?|requirements?|polic(?:y|ies)|restrictions?"
     r"|conventions?|important|regel|vorgabe|règle|contrainte|regla|restricción|regola|vincolo|regra"
     r"|restrição|правило|ограничение|规则|约束|偏好|要求|ルール|制約|규칙|제약)\s*[:\uff1a]",

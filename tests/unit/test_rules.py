@@ -87,7 +87,6 @@ RULES = [
     "For any query, use parameter binding.",
     "I need you to run the formatter after every edit.",
     # what holds here
-    "Note: the build machine has no network.",
     "Our style guide forbids wildcard imports.",
     "We can't use libraries under that licence.",
     "It's crucial that we support old browsers.",
@@ -299,3 +298,16 @@ def test_a_rule_is_one_whatever_its_quotes_are(sentence: str) -> None:
 
 def test_words_in_latin_letters_stand_apart_from_dense_script() -> None:
     assert "vendo" in rules.subject("不要修改vendor目录。")
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Note: the linter config lives in pyproject.toml under tool.ruff.",
+        "Standup notes: yesterday focused on schema cleanup, today on tests.",
+        "Hinweis: die Tabelle liegt im Schema public.",
+    ],
+)
+def test_a_note_is_a_statement_and_no_rule(sentence: str) -> None:
+    assert not rules.is_rule(sentence)
+    assert rules.is_labelled(sentence)
