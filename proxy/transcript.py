@@ -51,6 +51,8 @@ class Binary:
     size_bytes: int = 0
     """Bytes of the decoded data; 0 when the part is only a reference."""
     low_detail: bool = False
+    name: str = ""
+    """What the client calls a file; anything may stand in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import random
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from proxy.codec import Json, JsonObject, dumps
 
@@ -162,13 +163,20 @@ def _line(rng: random.Random) -> str:
 
 def prose(chars: int, seed: int = 0, mark: str = "") -> str:
     """Varied text of exactly `chars` characters that begins with `mark`."""
+    # Rounded up, so that texts of one seed are the beginnings of one that was written once.
+    written = _written(1 << max(chars, 1).bit_length(), seed, mark)
+    return written[:chars].removesuffix("\n").ljust(chars, ".")
+
+
+@lru_cache(maxsize=1024)
+def _written(chars: int, seed: int, mark: str) -> str:
     rng = random.Random(f"{seed}/{mark}")
     lines = [mark] if mark else []
     size = len(mark)
     while size < chars:
         lines.append(_line(rng))
         size += len(lines[-1]) + 1
-    return "\n".join(lines)[:chars].ljust(chars, ".")
+    return "\n".join(lines)
 
 
 def _tool_call(seed: int, number: int) -> JsonObject:

@@ -30,6 +30,7 @@ from proxy.sessions.state import COOL_AFTER_FAILURES
 from proxy.settings import environment_of_children
 from proxy.settings.model import PREFIX, Settings, StoreSettings
 from proxy.upstream.discovery import USUAL
+from tests import example_record
 from tests.clients import trial
 from tests.clients.real_clients import ALL_CLIENTS, Client
 from tests.upstream import Reply, ScriptedUpstream
@@ -165,6 +166,10 @@ def test_the_demo_block_is_the_run_of_the_picture(capsys: pytest.CaptureFixture[
     closing = capsys.readouterr().out.strip().splitlines()[-3:-1]
     expected = f"```text\n{shown}\n" + "\n".join(closing) + "\n```\n"
     assert between("demo") == expected
+
+
+def test_the_record_is_what_the_code_writes() -> None:
+    assert between("record") == f"```text\n{example_record.example()}\n```\n"
 
 
 # Flags, variables, files

@@ -16,13 +16,19 @@ _ADDRESSED = re.compile(
     re.I,
 )
 _ORDERS = re.compile(
-    r"\W*(?:[\w ]{1,30}[:=]\W*)?(?:please\s+|now\s+)?(?:delete|remove|run"
-    r"|execute|send|e-?mail|upload"
-    r"|curl|download|install|post|push|reveal|print|write|open|call|go|tell|give|reply|answer|do)\s",
+    r"\W*+(?:[\w ]{1,30}[:=]\W*+)?(?:please\s+|now\s+)?(?:delete|remove|run|execute|send|e-?mail"
+    r"|upload|curl|download|install|post|push|reveal|print|write|open|call|go|tell|give|reply|answer"
+    r"|do)\s",
     re.I,
 )
-_COUNTED = re.compile(r"[\w ]{1,40}[:=]\s*\d[\d.,]*\W*(?:\w+\W*){0,3}$")
+# Possessive, or a line of many digits would take exponential time.
+_COUNTED = re.compile(r"[\w ]{1,40}[:=]\s*\d[\d.,]*+\W*+(?:\w++\W*+){0,3}$")
 """A label and a number ask for nothing: ``open issues: 5``."""
+
+_NAMED_VALUE = re.compile(
+    r"([\w':, -]{1,60}?) for (?:this|the) \w+(\s*[:=]\s*(?=\S*\d)[\w.-]+?\.?)$"
+)
+"""What something is called asks for nothing: ``Port for this project: web-12``."""
 
 _HIDDEN = re.compile(
     r"\b(?:ignore|disregard|override|forget) (?:\w+ ){0,2}?(?:previous|prior|above|all|any|your"
@@ -47,7 +53,8 @@ _RULE_WORDS = 6
 def is_instruction(line: str) -> bool:
     """Tell whether a line asks for something, now or from then on."""
     for _ in range(_MAX_LABELS):
-        if _ADDRESSED.search(line) or rules.is_rule(line):
+        named = _NAMED_VALUE.match(line)
+        if _ADDRESSED.search(line) or rules.is_rule(named[1] + named[2] if named else line):
             return True
         if _ORDERS.match(line) and not _COUNTED.match(line):
             return True

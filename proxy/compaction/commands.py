@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from proxy import codec
 from proxy.codec import Json
 from proxy.compaction import outcomes, shell
+from proxy.compaction.findings import Findings
 from proxy.transcript import Call
 
 MAX_COMMAND_CHARS = 240
@@ -60,14 +61,25 @@ class Command:
 
 def line_of(call: Call) -> str:
     """Return the command that a call runs, as the model wrote it; empty when it runs none."""
+    return _RUNS.of(call.name, call.arguments)[0]
+
+
+def _run(name: str, arguments: str) -> tuple[str, str]:
+    """Return the command that a call runs, and the directory that it names to run in."""
     try:
-        value = codec.loads(call.arguments)
+        value = codec.loads(arguments)
     except codec.MalformedJson:
         # A custom tool takes the command as it is.
-        is_plain = _SHELL_NAME.search(call.name) and not call.arguments.lstrip().startswith("{")
-        return call.arguments if is_plain else ""
-    found = "; ".join(dict.fromkeys(_lines(value, call.name, 0)))
-    if not found and isinstance(value, dict) and _SHELL_ONLY.search(call.name):
+        is_plain = _SHELL_NAME.search(name) and not arguments.lstrip().startswith("{")
+        return (arguments if is_plain else ""), ""
+    given = (value.get(key) for key in _PLACE_KEYS) if isinstance(value, dict) else ()
+    place = next((place for place in given if isinstance(place, str)), "")
+    return _line_in(value, name), place
+
+
+def _line_in(value: Json, name: str) -> str:
+    found = "; ".join(dict.fromkeys(_lines(value, name, 0)))
+    if not found and isinstance(value, dict) and _SHELL_ONLY.search(name):
         given = [m for key, m in value.items() if key in _PLAIN_KEYS and isinstance(m, str)]
         found = given[0] if given else ""
     return found
@@ -80,12 +92,13 @@ def of_call(call: Call) -> str:
 
 def place_of(call: Call) -> str:
     """Return the directory that a call names to run in, if any."""
-    try:
-        value = codec.loads(call.arguments)
-    except codec.MalformedJson:
-        return ""
-    given = (value.get(key) for key in _PLACE_KEYS) if isinstance(value, dict) else ()
-    return next((place for place in given if isinstance(place, str)), "")
+    return _RUNS.of(call.name, call.arguments)[1]
+
+
+_RUNS = Findings(lambda texts: _run(*texts), lambda run: len(run[0]) + len(run[1]), 2**19)
+_OUTCOMES = Findings(lambda texts: outcomes.status_of(*texts), len, 2**18)
+_OUTCOMES_OF_VIEWS = Findings(lambda texts: outcomes.status_of(*texts, is_view=True), len, 2**18)
+"""All that is remembered for ledgers takes 8 MiB at most."""
 
 
 def _lines(value: Json, name: str, depth: int) -> Iterator[str]:
@@ -181,7 +194,7 @@ class Commands:
         if run is None:
             return False
         name = outcomes.running_as(text)
-        status = outcomes.status_of(text, is_view=shell.is_view(run[0]))
+        status = (_OUTCOMES_OF_VIEWS if shell.is_view(run[0]) else _OUTCOMES).of(text)
         if name and status in {"", outcomes.ERROR}:
             # Its outcome is told later.
             self._sessions[name] = run

@@ -8,13 +8,10 @@ doubt on a fact, never on a rule.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proxy.compaction import rules
+from proxy.compaction import rules, said
 from proxy.compaction.facts import Facts
 from proxy.compaction.quotes import HINT, PLAIN, Quote
 from proxy.compaction.values import Value
-
-MAX_STATED_CHARS = 300
-"""A longer line is no single statement."""
 
 _WHO = {"tool": "what a tool printed later", "assistant": "what the assistant stated later"}
 
@@ -44,13 +41,8 @@ def _stated(quotes: Sequence[Quote]) -> dict[str, tuple[int, str]]:
     for number, quote in enumerate(quotes, 1):
         if quote.rank == PLAIN or quote.is_over:
             continue
-        for start, end in quote.keep:
-            line = quote.text[start:end].strip()
-            if len(line) > MAX_STATED_CHARS or rules.is_rule(line):
-                continue
-            form = rules.pattern(line)
-            if form:
-                stated[form] = number, line
+        for form, line in said.forms(quote.text):
+            stated[form] = number, line
     return stated
 
 

@@ -16,7 +16,7 @@ from proxy.compaction.addressed import hides_instruction, is_instruction
 from proxy.compaction.binaries import describe_binary
 from proxy.compaction.commands import Command, Commands
 from proxy.compaction.files import Files, renew
-from proxy.compaction.values import Value, Values
+from proxy.compaction.values import Value, Values, holds_data
 from proxy.transcript import Call, Content, Kind
 
 __all__ = ["Command", "Facts", "Value", "collect"]
@@ -52,7 +52,7 @@ class Facts:
     files_written: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
     urls: tuple[str, ...] = ()
-    """The newest last; in front of all others those that came in long lists."""
+    """The newest last; in front of all others those of long lists, code and data."""
     values: tuple[Value, ...] = ()
     errors: tuple[str, ...] = ()
     binaries: tuple[str, ...] = ()
@@ -82,6 +82,8 @@ class _Collector:
         self._errors: dict[str, str] = {}
         self._binaries: dict[str, None] = {}
         self._sources: dict[str, tuple[str, str]] = {}
+        self._source = ""
+        """What the result that is gone through speaks of."""
         self._uncaptioned = ""
         self._skipped = 0
 
@@ -135,6 +137,7 @@ class _Collector:
         told = f"{text}\n{content.notes}" if content.notes else text
         failed = self._commands.answered(content.answers or "", told)
         label, source = self._sources.pop(content.answers or "", ("", ""))
+        self._source = source
         for binary in content.binaries:
             if binary.kind != "sealed":
                 note = f", from {_one_line(label)}" if label else ""
@@ -167,7 +170,11 @@ class _Collector:
 
     def _take_urls(self, text: str, *, is_printed: bool = False) -> None:
         found = [u for u in urls.find(text) if not (is_printed and hides_instruction(u))]
-        target = self._listed_urls if len(found) > MANY_URLS else self._urls
+        is_listed = len(found) > MANY_URLS or (
+            # What stands in code or data is seldom what the session is about.
+            is_printed and bool(found) and holds_data(text, self._source)
+        )
+        target = self._listed_urls if is_listed else self._urls
         for url in found[:MAX_URLS_OF_ONE]:
             renew(target, url)
         self._skipped += max(0, len(found) - MAX_URLS_OF_ONE)

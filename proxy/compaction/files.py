@@ -12,6 +12,7 @@ from proxy import codec
 from proxy.codec import Json
 from proxy.compaction import shell
 from proxy.compaction.addressed import hides_instruction
+from proxy.compaction.findings import Findings
 from proxy.compaction.shell import Named
 from proxy.transcript import Call
 
@@ -47,12 +48,14 @@ _CONTENT_KEYS = frozenset(
 _TEXT_KEYS = _CONTENT_KEYS - {"patch", "diff", "edits"}
 """What becomes text of a file, and names none."""
 
+_KEYED_BY_PATH = frozenset({"changes", "edits", "file_changes", "fileChanges"})
 _OPERATION_KEYS = ("command", "operation", "action", "mode", "type")
 _TOOL_KEYS = ("tool_name", "toolName", "recipient_name", "tool")
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.M)
 _DIFFED = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?([^\t\n]+)", re.M)
 _RENAMED = re.compile(r"^rename (?:to|from) (.+)$", re.M)
 _PATCHES = re.compile(r"patch|apply|diff", re.I)
+_HERE = re.compile(r"^(?:\.[/\\])+")
 _LINES = re.compile(r"(?<=[\w)\]]):\d+(?:[-:,]\d+)*$|#L\d+(?:-L?\d+)?$")
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:[/\\]|\\\\")
 _OPERATION = re.compile(r"[A-Za-z][\w-]{0,30}")
@@ -82,24 +85,35 @@ def of_call(call: Call, command: str = "") -> Named:
         call: a call as the model made it.
         command: the command line that it runs, if any.
     """
+    read, written = _NAMED.of(call.name, call.arguments, command)
+    return Named([*read], [*written])
+
+
+def _named(name: str, arguments: str, command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     named = shell.files_of(command) if command else Named()
     try:
-        value = codec.loads(call.arguments)
-        _collect(value, call.name, named)
-    except RecursionError:
-        return Named()
+        _collect(codec.loads(arguments), name, named)
     except codec.MalformedJson:
-        named.written += _of_patch(call.arguments, call.name)
-    return Named(
-        [path for path in map(_cleaned, named.read) if is_path(path)],
-        [path for path in map(_cleaned, named.written) if is_path(path)],
+        named.written += _of_patch(arguments, name)
+    except RecursionError:
+        # What was found above so deep a nesting stands.
+        pass
+    return (
+        tuple(path for path in map(_cleaned, named.read) if is_path(path)),
+        tuple(path for path in map(_cleaned, named.written) if is_path(path)),
     )
 
 
+_PATH_BYTES = 60
+_NAMED = Findings(
+    lambda texts: _named(*texts),
+    lambda named: sum(_PATH_BYTES + len(path) for paths in named for path in paths),
+    2**19,
+)
+
+
 def _cleaned(path: str) -> str:
-    path = path.strip().removeprefix("file://")
-    while path.startswith(("./", ".\\")):
-        path = path[2:]
+    path = _HERE.sub("", path.strip().removeprefix("file://"))
     if path[-1:].isdigit():
         path = _LINES.sub("", path)
     return path
@@ -126,13 +140,8 @@ def _collect_members(value: Mapping[str, Json], name: str, named: Named) -> None
         elif _MOVE_KEY.fullmatch(key) and _MOVES.search(name):
             if isinstance(member, str) and "\n" not in member:
                 named.written.append(member)
-        elif isinstance(nested, dict) and key in {
-            "changes",
-            "edits",
-            "file_changes",
-            "fileChanges",
-        }:
-            named.written += [path for path in nested if shell.is_file(path)]
+        elif key in _KEYED_BY_PATH and isinstance(nested, dict):
+            named.written += filter(shell.is_file, nested)
             _collect(nested, name, named)
         elif key not in _TEXT_KEYS:
             # What is done to a file is told around a list of its edits, so the name goes along.
@@ -152,8 +161,7 @@ def _take_paths(value: Json, name: str, named: Named, target: list[str]) -> None
         for member in value:
             _take_paths(member, name, named, target)
     elif isinstance(value, dict):
-        keyed = [path for path in value if shell.is_file(path)]
-        target += keyed
+        target += filter(shell.is_file, value)
         _collect(value, name, named)
 
 

@@ -61,6 +61,11 @@ def neutralise(text: str) -> str:
 _OWN_TITLES = "|".join(map(re.escape, TITLES))
 _BLANKS = rf"(?:[^\S{BREAKS}]|[{INVISIBLE}])*+"
 _OPEN = "[\\[\uff3b\u3010\u3014\u27e6]"
+_LISTS = "[>*+\u2022|-]"
+"""Begins an item of a list, or a quote."""
+
+_MARKS = rf"(?:[^\S{BREAKS}]|[{INVISIBLE}]|{_LISTS})*+"
+
 _HASHES = "[#\uff03\ufe5f]"
 _LINE = f"[{BREAKS}]"
 _LIKE_OURS = re.compile(
@@ -72,13 +77,14 @@ _LIKE_OURS = re.compile(
 _HEADING = re.compile(rf"(?<!{_HASHES}){_HASHES}+{_BLANKS}(?={_OWN_TITLES})", re.I)
 """Wherever it stands: no text of anybody else has one, and readers look for it anywhere."""
 
-_ENTRY = re.compile(
+_NUMBERED = (
     # An entry of the ledger, or the heading of an entry in what a summariser reads.
-    rf"({_LINE}{_BLANKS}){_OPEN}(?=\d+(?:[,\uff0c]\s*(?:open|rule|withdrawn|superseded|again|system"
+    rf"{_OPEN}(?=\d+(?:[,\uff0c]\s*(?:open|rule|withdrawn|superseded|again|system"
     r"|developer|user)|[\]\uff3d]\s*(?:user|assistant|system|developer|tool|function|result of)"
-    r"[^\n]{0,40}[:\uff1a]))",
-    re.I,
+    r"[^\n]{0,40}[:\uff1a]))"
 )
+_ENTRY = re.compile(rf"({_LINE}{_BLANKS}){_NUMBERED}", re.I)
+_LISTED_ENTRY = re.compile(rf"({_LINE}{_BLANKS}{_LISTS}{_MARKS}){_NUMBERED}", re.I)
 
 
 def guarded(text: str) -> str:
@@ -90,6 +96,7 @@ def guarded(text: str) -> str:
     ('> ## Notes', '> (3, rule] Obey.')
     """
     lines = "\n" + _HEADING.sub("> ", text)
+    lines = _LISTED_ENTRY.sub(r"\1(", lines)
     if not _LIKE_OURS.search(lines):
         return lines[1:]
     return _LIKE_OURS.sub(r"\1> ", _ENTRY.sub(r"\1> (", lines))[1:]

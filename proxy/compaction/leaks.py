@@ -19,7 +19,19 @@ MIN_CJK = 8
 _WORD = re.compile(r"[^\W_]+")
 _DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]{2,}")
 _SENTENCE = re.compile("(?<=[.!?\u3002\uff01\uff1f])\\s+|(?<=[\u3002\uff01\uff1f])|\\n+")
-_IDENTIFIER = re.compile(r"(?=[\w./-]*[A-Za-z])(?=[\w./-]*[\d_/]|[A-Z]{4,})[\w./-]{5,}")
+_NAME = re.compile(r"[\w./-]{5,}")
+_LETTER = re.compile("[A-Za-z]")
+_CAPITAL = re.compile(r"\b[A-Z]\w{3,}")
+_WITHIN = re.compile(r"(?<=[a-z0-9,;:] )[A-Z]\w{3,}")
+"""A word that begins with a capital letter though no sentence begins with it."""
+
+_SMALL = re.compile(r"(?<![\w.@/-])[a-z]+(?![\w@/-]|\.\w)")
+"""A word in small letters that is no part of an address or a path."""
+
+_MAX_CAPITALS = 0.15
+"""Where more of the words have one, it is German, or a title: capitals tell no names there."""
+
+_NO_PLAIN_WORD = re.compile(r"[\d_/]|[A-Z]{4}")
 
 
 class Prompt:
@@ -30,8 +42,10 @@ class Prompt:
         self._runs: set[str] = set()
         self._short: set[str] = set()
         self._names: set[str] = set()
+        self._proper: set[str] = set()
         for text in texts:
             self._names.update(_names(text))
+            self._proper.update(_proper(text))
             self._runs.update(_runs(text))
             for sentence in _SENTENCE.split(text):
                 words = _WORD.findall(sentence.lower())
@@ -71,6 +85,8 @@ class Prompt:
 
     def _quotes(self, text: str) -> bool:
         names = self._names.intersection(_names(text))
+        if self._proper:
+            names |= self._proper.intersection(map(str.lower, _CAPITAL.findall(text)))
         words = f" {' '.join(_WORD.findall(text.lower()))} "
         short = {run for run in self._short if f" {run} " in words}
         quoted = names | short | self._runs.intersection(_runs(text))
@@ -94,7 +110,16 @@ def _runs(text: str) -> set[str]:
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip("./-") for name in _IDENTIFIER.findall(text)]
+    found = _NAME.findall(text)
+    return [n.strip("./-") for n in found if _LETTER.search(n) and _NO_PLAIN_WORD.search(n)]
+
+
+def _proper(text: str) -> set[str]:
+    """Return the names of persons, firms and products in a text, as far as capitals tell them."""
+    found, words = _WITHIN.findall(text), _WORD.findall(text)
+    if len(found) > _MAX_CAPITALS * len(words):
+        return set()
+    return {name.lower() for name in found}.difference(_SMALL.findall(text))
 
 
 def _dense(text: str) -> list[str]:

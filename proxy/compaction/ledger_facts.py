@@ -1,7 +1,8 @@
 """Writing the facts of a ledger within their budget, by kind.
 
 Each kind has a weight; what one does not need goes to the others. What was stated under a label
-comes before all else, then what has changed, then the newest. What is left out is counted.
+comes before all else; what an output holds besides takes what is left. The newest come first. What
+is left out is counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,8 +22,9 @@ MOST_COMMANDS = 60
 MOST_ERRORS = 16
 """Beyond so many of a kind, older ones are left out even where there is room."""
 
-TELLING, CHANGED, OTHER = 0, 1, 2
-"""Ranks of an entry; within one the newest come first."""
+TELLING, NAMED, OTHER = 0, 1, 2
+"""Ranks of an entry: stated under a label; what a session is made of; what an output holds besides.
+Within one the newest come first."""
 
 _TITLE_TOKENS = 12
 _ROUNDED = 0.4
@@ -63,7 +65,7 @@ class Section:
             if self.prices[position] <= left + _ROUNDED:
                 left -= self.prices[position]
                 kept.add(position)
-            elif self.ranks[position] == OTHER:
+            elif self.ranks[position] != TELLING:
                 break
         return tokens - left if len(kept) > count else 0.0
 
@@ -132,9 +134,15 @@ def sections(facts: Facts, policy: LedgerPolicy) -> list[Section]:
         ),
         _plain("Files read", map(_name, facts.files_read), policy.files_read, joined=True),
         _plain("URLs", map(_name, facts.urls), policy.urls),
-        _plain("Error lines", facts.errors, policy.errors, most=MOST_ERRORS),
-        _plain("Other commands", map(_command, fine), policy.commands, most=MOST_COMMANDS),
-        _plain("No longer visible", facts.binaries, policy.binaries),
+        _plain("Error lines", facts.errors, policy.errors, most=MOST_ERRORS, rank=OTHER),
+        _plain(
+            "Other commands",
+            map(_command, fine),
+            policy.commands,
+            most=MOST_COMMANDS,
+            rank=OTHER,
+        ),
+        _plain("No longer visible", facts.binaries, policy.binaries, rank=OTHER),
     ]
 
 
@@ -146,11 +154,12 @@ def _plain(
     joined: bool = False,
     most: int = MOST_ENTRIES,
     role: bool = False,
+    rank: int = NAMED,
 ) -> Section:
     told = tuple(map(as_entry, entries))
     form = "{}," if joined else "- {}"
     prices = tuple(line_price(form.format(entry)) for entry in told)
-    return Section(title, told, (OTHER,) * len(told), prices, weight, joined, most, role)
+    return Section(title, told, (rank,) * len(told), prices, weight, joined, most, role)
 
 
 def _values(title: str, values: Sequence[Value], weight: float) -> Section:
@@ -160,9 +169,11 @@ def _values(title: str, values: Sequence[Value], weight: float) -> Section:
 
 
 def _rank(value: Value) -> int:
-    if value.telling or value.line.partition(":")[0].isupper():
+    label, is_labelled, _ = value.line.partition(": ")
+    if is_labelled and label.isupper():
         return TELLING
-    return CHANGED if value.was else OTHER
+    is_named = value.telling or value.was or value.by == "assistant"
+    return NAMED if is_named else OTHER
 
 
 def _command(command: Command) -> str:
@@ -235,7 +246,7 @@ def _written(found: Sequence[Section], room: float) -> tuple[str, int, list[Sect
 def _chosen(found: Sequence[Section], room: float) -> list[list[int]]:
     """Choose what fits: first what must not be lost, then the rest, both by weight."""
     kept = [set[int]() for _ in found]
-    for worst in (TELLING, OTHER):
+    for worst in (TELLING, NAMED, OTHER):
         wanted = [section.wanted(k, worst) for section, k in zip(found, kept, strict=True)]
         shares = _divided(wanted, [section.weight for section in found], room)
         for section, taken, share in zip(found, kept, shares, strict=True):

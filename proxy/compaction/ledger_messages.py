@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from proxy.compaction.guard import guarded
 from proxy.compaction.ledger_facts import line_price
 from proxy.compaction.measure import CHARS_PER_TOKEN, exact_tokens
-from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote, cut, essence
+from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote, cut, essence, noted
 
 MESSAGE_CAPS = (8000, 4000, 2000, 1000, 500, 250, 120)
 """Long pastes are cut to these lengths, largest first."""
@@ -52,16 +52,17 @@ class Messages:
         least = self._least(max(self._lengths, default=0))
         if least > enough:
             return least
-        lines = (_head(number, q) + guarded(q.text) for number, q in self.entries)
+        lines = (_head(number, q) + guarded(noted(q)) for number, q in self.entries)
         return self._title + sum(map(self._price, lines))
 
     def essentials(self, least: int) -> float:
         """Return what messages of a rank and above cost at their shortest, and the ends."""
         if least not in self._essentials:
             lines = (
-                _head(number, q, brief=True) + cut(q, SHORT_CHARS, SHORT_CHARS)
+                self._tersest(number, q)
                 for number, q in self.entries
-                if (q.rank >= least and not q.is_over) or number in {1, self._last}
+                if (_worth(q) >= least and not (q.is_over or q.is_echo))
+                or number in {1, self._last}
             )
             titles = self._title + line_price(_LEFT_OUT.format(len(self.entries)))
             self._essentials[least] = titles + sum(map(self._price, lines))
@@ -78,7 +79,16 @@ class Messages:
             lines = [self._line(number, q, cap, room) for number, q in self.entries]
             if sum(map(self._price, lines)) <= room:
                 return "\n".join([QUOTES_TITLE, *lines]), 0
-        return self._chosen([self._brief(number, q, room) for number, q in self.entries], room)
+        lines = [self._brief(number, q, room) for number, q in self.entries]
+        wanted = (
+            self._price(line)
+            for line, (_, q) in zip(lines, self.entries, strict=True)
+            if _worth(q) >= STATED and not q.is_over
+        )
+        if sum(wanted) > room:
+            lines = [self._tersest(number, q) for number, q in self.entries]
+            return self._chosen(lines, room, is_terse=True)
+        return self._chosen(lines, room)
 
     def _least(self, cap: int) -> float:
         # No text costs less than a quarter of its characters.
@@ -90,11 +100,12 @@ class Messages:
             price = self._prices[line] = line_price(line)
         return price
 
-    def _chosen(self, lines: list[str], room: float) -> tuple[str, int]:
+    def _chosen(self, lines: list[str], room: float, *, is_terse: bool = False) -> tuple[str, int]:
         """Leave out what matters least until the rest fits."""
         spare = room - line_price(_LEFT_OUT.format(len(lines)))
         kept = set[int]()
-        for position in sorted(range(len(lines)), key=self._worth):
+        order = sorted((self._worth(i, is_terse=is_terse), i) for i in range(len(lines)))
+        for _, position in order:
             price = self._price(lines[position])
             if price <= spare:
                 spare -= price
@@ -115,13 +126,14 @@ class Messages:
                 written.append(_LEFT_OUT.format(len(lines) - len(kept)))
         return "\n".join(written), len(lines) - len(kept)
 
-    def _worth(self, position: int) -> tuple[int, float, int]:
+    def _worth(self, position: int, *, is_terse: bool) -> tuple[int, float, int]:
         quote = self.entries[position][1]
         ends = 0 if position == 0 else 1 if position == len(self.entries) - 1 else 2
         if ends == 2 and quote.is_over:
             return 3, 0, -position
         is_open = quote.role == "user" and not quote.answered
-        return ends, -max(quote.rank, _OPEN if is_open else PLAIN), -position
+        rank = PLAIN if is_terse and quote.is_echo else _worth(quote)
+        return ends, -max(rank, _OPEN if is_open else PLAIN), -position
 
     def _line(self, number: int, quote: Quote, cap: int, room: float) -> str:
         keep = 0
@@ -134,6 +146,15 @@ class Messages:
             cap *= 2
         return _head(number, quote) + guarded(cut(quote, cap, keep))
 
+    def _tersest(self, number: int, quote: Quote) -> str:
+        """Write nothing of a message but its rules and labelled statements, or its beginning."""
+        head = _head(number, quote, brief=True)
+        if not quote.core:
+            cap = MESSAGE_CAPS[-1] * (1 if quote.rank == PLAIN or quote.is_echo else 2)
+            return head + guarded(cut(quote, cap))
+        told = essence(quote, SHORT_CHARS * 2, core=True)
+        return head + guarded(told if len(told) < len(quote.text) else noted(quote))
+
     def _brief(self, number: int, quote: Quote, room: float) -> str:
         """Write a message as short as can be; a long one with rules is these alone."""
         head = _head(number, quote, brief=True)
@@ -142,6 +163,10 @@ class Messages:
             return head + guarded(essence(quote, keep))
         cap = MESSAGE_CAPS[-1] if quote.rank == PLAIN else SHORT_CHARS
         return head + guarded(cut(quote, 2 * cap if number == self._last else cap, keep))
+
+
+def _worth(quote: Quote) -> int:
+    return max(quote.rank, quote.worth)
 
 
 def _head(number: int, quote: Quote, *, brief: bool = False) -> str:

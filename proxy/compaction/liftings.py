@@ -5,11 +5,9 @@ Patterns only, for sentences in small letters with straight apostrophes.
 
 import re
 
-from proxy.compaction.sentences import stems
-
 NAMES = re.compile(
     r"\b(?:rules?|constraints?|restrictions?|requirements?|instructions?|preferences?"
-    r"|limitations?|bans?|freezes?|embargo|moratorium|polic(?:y|ies)|prohibitions?|guidelines?"
+    r"|limit(?:ation)?s?|bans?|freezes?|embargo|moratorium|polic(?:y|ies)|prohibitions?|guidelines?"
     r"|conventions?"
     r"|(?:what|everything|anything|all|as) (?:i|we)(?:'ve| have| had)? (?:said|asked|told|wrote)"
     r"(?: you)?"
@@ -55,7 +53,8 @@ SPOKEN = re.compile(
     r"\b(?:rules?|restrictions?|requirements?|constraints?|bans?|polic(?:y|ies)|instructions?)"
     r" (?:about|against|of not|not to|that (?:you|we|i)|to (?:always|never|not)|from (?:before"
     r"|earlier|above))\b|\b(?:my|our|earlier|previous|that|said|told|asked)\b(?!.*\bfrom the\b)"
-    r"|\b(?:drop|ditch|abandon) the (?:no-)?[\w-]+ (?:thing|bit|part|business)\b",
+    r"|\b(?:drop|ditch|abandon) the (?:no-)?[\w-]+ (?:thing|bit|part|business)\b"
+    r"|\bthe no[- ](?:[\w-]+ ){1,3}(?:rule|polic(?:y|ies)|restriction)s?\b",
 )
 """Speaks of a rule as something said, not as a part of a program."""
 
@@ -74,6 +73,8 @@ LIFTED = re.compile(
 """Says that something no longer holds."""
 
 ENDED = re.compile(
+    r"\b(?:has|have) (?:ended|expired)\b|^\W*no more (?:[\w-]+ ){1,3}(?:rules?|restrictions?|bans?"
+    r"|limits?|polic(?:y|ies))\b|"
     r"\b(?:is|are|was|were|has been|have been|be|i've|consider\w* (?:it|that)?) (?:now |hereby"
     r" |all )*(?:lifted|dropped|cancell?ed|revoked|withdrawn|void|gone|over|off|obsolete|moot"
     r"|history|waived|rescinded|retracted|no longer needed|no longer required)\b"
@@ -84,6 +85,9 @@ ENDED = re.compile(
     r"|\b(?:отмен[её]н|снят)\w*",
 )
 """Says of a rule that it has ended."""
+
+BAN_DROPPED = re.compile(_COMMAND + r"(?:forget|never ?mind) (?:about )?not \w+ing\b")
+"""Takes back a prohibition by saying what it forbade."""
 
 POINTS = re.compile(
     r"\W*(?:(?:ok(?:ay)?|oh|no|wait|hm+|actually|sorry|please|and|so)\b\W*){0,3}(?:scratch"
@@ -111,9 +115,21 @@ PERMITTED = re.compile(
     r"|\b(?:is|are) (?:(?:now|again) (?:allowed|permitted)|again (?:fine|ok|okay))\b|\b(?:is|are)"
     r" (?:allowed|permitted|fine|ok|okay) (?:again|after all|from now on)"
     r"\b|\b(?:is|are) (?:allowed|permitted) now\b"
+    r"|\bmay [^,;]*\b(?:again|from now on)\b"
+    r"|\b(?:from now on|starting now|as of (?:now|today)),? (?:you|we|u) (?:can|may)\b"
+    r"|\bno longer (?:off[- ]limits|forbidden|prohibited|banned|frozen|taboo|restricted)\b"
     r"|\b(?:du )?(?:darfst|kannst) (?:\w+ ){0,2}(?:jetzt|wieder|nun|ab (?:jetzt|sofort)|doch)\b"
-    r"|\b(?:jetzt|nun|ab jetzt) (?:darfst|kannst) du\b|\b(?:ist|sind) (?:jetzt|wieder|nun)"
-    r" (?:erlaubt|ok|okay|in ordnung)\b"
+    r"|\b(?:jetzt|nun|ab jetzt) (?:darfst|kannst) du\b|\b(?:ist|sind) (?:jetzt|wieder|nun"
+    r"|ab jetzt|ab"
+    r" sofort)"
+    r" (?:erlaubt|ok|okay|in ordnung|gestattet|zulässig|möglich)\b"
+    r"|\b(?:est|sont) (?:de nouveau|à nouveau|désormais|maintenant) (?:autoris|permis)\w*"
+    r"|\b(?:vuelven?|vuelto) a estar (?:permitid|autorizad)\w+|\best(?:á|án) (?:de nuevo|otra vez"
+    r"|ahora|ya) (?:permitid|autorizad)\w+|\best(?:á|án) (?:permitid|autorizad)\w+ (?:de nuevo|otra"
+    r" vez)\b|\b(?:è|sono) (?:di nuovo|ora|adesso) (?:permess|consentit|autorizzat)\w+"
+    r"|\best(?:á|ão) (?:de novo |novamente |agora )?(?:permitid|autorizad|liberad)\w+"
+    r"|\b(?:mogen|mag|zijn|is) (?:\w+ ){0,2}(?:weer|nu) (?:toegestaan|toegelaten)\b"
+    r"|\b(?:jest|są) (?:znowu|znów|już|ponownie) dozwolon\w+"
     r"|\b(?:tu peux|vous pouvez|on peut) (?:maintenant|désormais|à nouveau|de nouveau|enfin)\b"
     r"|\bmaintenant (?:tu peux|vous pouvez)\b"
     r"|\b(?:ahora|ya) (?:sí )?(?:puedes|se puede|podéis|pueden)\b|\bpuedes (?:ahora|volver a|ya)\b"
@@ -122,7 +138,7 @@ PERMITTED = re.compile(
     r"|\b(?:je|jullie|u) (?:mag|mogen|kunt|kan) (?:\w+ ){0,2}(?:nu|weer|voortaan)\b"
     r"|\bnu (?:mag|kan) je\b"
     r"|\bmożesz (?:teraz|znowu|znów|już|ponownie)\b|\b(?:teraz|już) (?:możesz|wolno|można)\b"
-    r"|\b(?:теперь|снова|опять) (?:можно|можешь|разрешено)\b|\b(?:можно|можешь|разрешено)"
+    r"|\b(?:теперь|снова|опять) (?:можно|можешь|разреш[её]н\w*)\b|\b(?:можно|можешь|разреш[её]н\w*)"
     r" (?:теперь|снова|опять)\b|\bart\u0131k\b.*\w+(?:abilirsin|ebilirsin)\w*"
     "|(?:现在|已经|又|重新|以后)可以|可以(?:再次|重新)"
     "|(?:しても|っても|でも)(?:いい|よい|構|大丈夫)|(?:해도|어도|아도|여도) ?(?:돼|됩|좋|된|괜찮)",
@@ -135,8 +151,14 @@ RELIEVED = re.compile(
     r"|\b(?:we|i) no longer (?:need (?:you )?to|have to|must|prefer|want|require|insist)\b"
     r"|\b(?:we|i) (?:don't|do not) (?:need (?:you )?to|have to|require|insist)\b.*\b(?:any ?more"
     r"|any longer)\b|\bno (?:more )?need (?:to|for)\b.*\b(?:any ?more|any longer|now)\b"
-    r"|\byou needn't\b|\b(?:is|are) (?:no longer|not) (?:required|mandatory|obligatory)\b(?! to)"
-    r"|\bdu (?:musst|brauchst) (?:\w+ ){0,6}nicht mehr\b|\b(?:tu n'as|vous n'avez) plus (?:besoin"
+    r"|\byou (?:can|may) (?:now )?(?:stop|quit) \w+ing\b|\byou needn't\b|\b(?:is"
+    r"|are) (?:no longer|not) (?:required|mandatory|obligatory)\b(?! to)"
+    r"|\bno longer (?:needs?|ha(?:s|ve)) to\b|\b(?:don't|do not|doesn't|does not) (?:need"
+    r"|have) to\b"
+    r"[^,;]*\b(?:any ?more|any longer)\b|^\W*(?:(?:please|ok|okay|now) )*(?:stop|quit) (?!the\b)"
+    r"\w+ing\b"
+    r"|\b(?:muss|müssen|musst|brauchst|braucht|brauchen) (?:\w+ ){0,6}nicht mehr\b"
+    r"|\b(?:tu n'as|vous n'avez) plus (?:besoin"
     r"|à)\b|\bya no (?:tienes que|hace falta|es necesario|necesitas|hay que)\b"
     r"|\bnon (?:devi|serve|è necessario|occorre|bisogna) più\b|\b(?:você )?não precisa mais\b"
     r"|\bje hoeft (?:\w+ ){0,6}niet meer\b|\bnie musisz już\b|\bjuż nie musisz\b"
@@ -167,6 +189,7 @@ OPPOSITE = re.compile(
     r"|\b(?:you|u|we|anyone|nobody|assistant) (?:can|may|could|must|should|shall|will|do|are)"
     r" ?(?:not"
     r"|never|n't|only|no longer)\b(?! (?:need|have|required?|obliged))"
+    r"|\b(?:nobody|no one|none) (?:may|can|could|should)\b"
     r"|\b(?:you|we|u|nobody|anyone) (?:can't|cannot|mustn't|mayn't|shouldn't|couldn't|won't|aren't"
     r"|only|never)\b"
     r"|\b(?:no|only|never|nothing|none|neither|nobody|no one) (?:[\w'/.-]+ ){0,6}(?:is|are|may be"
@@ -185,6 +208,9 @@ OPPOSITE = re.compile(
     r" può)\w*|\bnão (?:se )?(?:esque|cancel|pode)\w*|\bvergeet (?:\w+ ){0,4}niet\b|\b(?:mag|mogen)"
     r" (?:\w+ ){0,4}(?:niet|geen|nooit|alleen)\b|\bnie (?:zapomin|zapomn|możesz|wolno|można)\w*"
     r"|\bн\u0435 (?:забу|забывай|можешь|разреш|отмен)\w*|\bн\u0435льзя\b|\bunutma\w*"
+    r"|\b(?:no|não|non|ne|nie|niet|nicht|не)\b[^,;.]{0,20}\b(?:permitid|autorizad|autoris|permis"
+    r"|liberad"
+    r"|permess|consentit|dozwolon|разреш|toegestaan|erlaubt|gestattet)"
     r"|\bseulement si\b|\bsolo se\b|\bsolo si\b"
     "|别忘|不要忘|勿忘|不能忘|不可以|忘れない|ないで|てはいけ|잊지|안 ?돼|안 ?됩|하지 ?마",
 )
@@ -194,9 +220,11 @@ TENTATIVE = re.compile(
     r"(?<!\bi )(?<!\bwe )\b(?:says?|said|wrote|writes|claims?|reads?|shows?|prints?|displays?)\b"
     r"|\b(?:if|once|unless|when|as soon as|as long as|provided|in case|until|after (?!all\b)|for"
     r" now"
-    r"|just this|this (?:one|once|time)|one[- ](?:time|off)|only|except\w*|apart from|for (?:this"
+    r"|just this|this (?:one|once|time)|one[- ](?:time|off)|(?<!-)only|except\w*|apart from"
+    r"|for (?:this"
     r"|that|the next|one|today)|today|tonight|tomorrow|maybe|perhaps|probably|might|i (?:think"
-    r"|guess|wish|suppose)|would|some ?times|temporarily|wenn|falls|sobald|solange|einmal|diesmal"
+    r"|guess|wish|suppose)|imagine|would|some ?times|temporarily|wenn|falls|sobald|solange|einmal"
+    r"|diesmal"
     r"|ausnahmsweise|heute|vielleicht|nur|si (?!può|applica)|quand|dès que|cette fois|une fois"
     r"|aujourd'hui|seulement"
     r"|peut-être|cuando|esta vez|una vez|por hoy|quizás?|solo|sólo|quando|questa volta"
@@ -208,7 +236,8 @@ TENTATIVE = re.compile(
 """Makes a withdrawal conditional, temporary, doubtful or an exception."""
 
 BUT = re.compile(
-    r"\b(?:but|though|although|aber|jedoch|mais|pero|ma|mas|maar|ale|но|ama)\b|但是?|でも、|하지만"
+    r"\b(?:but|though|although|aber|jedoch|(?<!vale )(?<!aplica )(?<!conta )(?<!precisa )mais"
+    r"|pero|ma|mas|maar|ale|но|ama)\b|但是?|でも、|하지만"
 )
 """What follows it is another matter."""
 
@@ -278,114 +307,45 @@ CONTRAST = re.compile(
 )
 """Sets what is forbidden against what is demanded in one breath."""
 
+PREFACE = re.compile(
+    r"^\W*(?:ok(?:ay)?|actually|sorry|wait|on second thought|i(?:'ve| have)? changed my mind"
+    r"(?: (?:about|on) [^,:;]{1,40})?)\W+"
+)
+"""Comes before a withdrawal, and is none."""
+
+IN_FORCE = re.compile(r"\bin (?:force|effect|place)\b")
+
+NUMBERED = re.compile(r"\b(?:rule|regel|r[èe]gle|regla|regola|regra|правило)\W{1,3}(\d+)\b")
+"""Names a rule by its number."""
+
+OTHERS = re.compile(r"^\W*(.{1,60}?)\bmay\b(?! be\b)")
+"""Says who may do something; its first group."""
+
+FORGETS = re.compile(_COMMAND + r"(?:forget|never ?mind) about\b")
+"""Takes something back, or leaves it for now."""
+
+STOPPED = re.compile(r"\b(?:stop|quit|not) (\w+?)(?:(?<=(\w))\2)?ing\b")
+"""What is no longer to be done; its first group is the verb as a rule has it."""
+
+WITHOUT = re.compile(r"\b(?:without|ohne|sans|sin|senza|sem|zonder|bez|без)\b")
+"""Spares what a rule asks for first."""
+
+DOES = re.compile(
+    r"\b(?:you|u|we|anyone|everyone|the assistant|du|ihr|man|tu|vous|on|puedes|podéis|se puede|puoi"
+    r"|potete|si può|você|pode|podem|je|jullie|możesz|wolno|можно|можешь|feel free|it's|its|it is"
+    r"|i'm"
+    r"|i am)\b|^\W*\w{4,}ing\b(?![.])"
+)
+"""Allows somebody to do something; else it is a thing that is allowed."""
+
 CLAUSES = re.compile(r"[,;:.!\n\u3001\u3002\uff0c\uff1b\u2014]+(?=\s|[^\x00-\x7f]|$)")
 """Between the parts of a rule."""
 
-SCOPES = stems(
-    "never always nunca jamás mai sempre siempre toujours jamais nie niemals immer nooit altijd"
-    " nigdy zawsze никогда всегда asla zaman hiçbir under circumstances ever"
-    " bitte lütfen proszę пожалуйста favor favore auf mit sur sobre con naar per directly straight"
-    " don dont doesn cannot"
-)
-"""Words of a rule that say when and how it holds, not what it is about."""
-
 AGAIN = re.compile(
-    r"\b(?:again|after all|from now on|any ?time|whenever|feel free|allowed|permitted|fine|ok|okay"
+    r"\b(?:again|no longer|starting now|after all|from now on|any ?time|whenever|feel free"
+    r"|allowed|permitted|fine|ok|okay"
     r"|welcome|wieder|ab jetzt|erlaubt|de nouveau|à nouveau|désormais|volver|ya|di nuovo|novamente"
     r"|voltar|weer|voortaan|znowu|znów|ponownie|снова|опять|art\u0131k)\b"
     "|再次|重新|以后|いい|よい|構|大丈夫|돼|됩|괜찮",
 )
 """Allows for good what was forbidden, not just this time."""
-
-CJK_FILLERS = re.compile(
-    "关于|现在|已经|重新|再次|以后|可以|取消|忘记|忘掉|忘了|撤销|忽略|作废|不再|适用|有效|需要|不用"
-    "|[的了请你我们也那这条个又再]"
-    "|これから|今後|もう|しても|って|でも|いい|よい|です|ます|ません|ください|について|という|不要"
-    "|必要"
-    "|忘れて|取り消|[のをはにがもし]"
-    "|이제|다시|해도|됩니다|니다|하세요|더 이상|필요|[돼됩없]",
-)
-"""Parts of a withdrawal in dense scripts that do not say what it is about."""
-
-_VERBS = """
-    forget ignore ignored dropped drop lifted lift cancel cancelled revoke revoked withdraw
-    withdrawn remove delete scrap scratch waive waived rescind retract undo disregard force effect
-    place counts apply applies hold holds void hereby obsolete take taking back suspend ditch
-    relax relaxed
-"""
-VERBS = stems(_VERBS)
-"""Take a rule back; elsewhere they may be what a rule is about."""
-
-_EMPTY_WORDS = """
-    longer needed necessary required requirement valid need want matter gone over off anymore any
-    more never mind now again allowed permitted fine okay alright right free feel welcome after
-    all every everything anything restriction constraint instruction limitation earlier previous
-    asked told said says wrote was were from today onwards yes actually please directly straight
-    whenever like thanks sure course thing things stuff bit part business request anyway already
-    assistant you can may could able dont don't needn't too well then guys time just also both
-    rules mandatory having consider have has been você voi usted ustedes jij ty ti lei abbia podem
-    podéis let lets regarding concerning around with against for not that mentioned gave last
-    vergiss gilt mehr nicht regel vorgabe aufgehoben darfst jetzt wieder hebe mit auf der die das
-    ich gesagt habe zu wegen bezüglich über kannst nun doch erlaubt musst brauchst bitte verbot
-    einschränkung länger ordnung für oublie règle applique plus peux pouvez maintenant annule
-    nouveau désormais besoin sur consigne contrainte interdiction valable olvida regla puedes
-    ahora anula sobre aplica tienes hace falta volver prohibición restricción dimentica regola
-    vale più ora adesso puoi annulla sulla sul devi serve nuovo tornare divieto esqueça esquece
-    regra agora pode mais voltar novamente precisa proibição mag weer nu voortaan vergeet niet
-    meer geldt hoeft verbod możesz znowu znów już teraz ponownie wolno można zapomnij zasad reguł
-    zakaz obowi musisz забудь правило про отменяю больше теперь можно можешь снова опять разрешено
-    запрет нужно надо art\u0131k kural unut gerek geçerli değil iptal
-"""
-WORDS = stems(_EMPTY_WORDS)
-"""Words of a withdrawal that do not say what it is about."""
-
-_TRIGGER_WORDS = """
-    forget lift lifted lifting drop dropped dropping cancel canceled cancelled revoke revoked
-    withdraw
-    withdrawn remove scrap scratch strike waive waived rescind rescinded retract retracted undo
-    ignore
-    disregard delete longer void overrule suspend abandon ditch relax nevermind anymore allowed
-    permitted
-    welcome needn obsolete moot mandatory
-    vergiss gilt gelten mehr aufgehoben hebe nehme ziehe streiche ignoriere darfst kannst oublie
-    oubliez
-    plus annule annulez peux pouvez olvida ya anula cancela retiro queda ahora puedes puede
-    dimentica
-    annulla annullo scorda lascia ora adesso puoi esquece agora pode cancele revogo
-    mag mogen kunt weer voortaan geldt vergeet opgeheven vervallen hoeft
-    zapomnij anuluj teraz znowu unut iptal unutun brauchst musst wieder
-"""
-TRIGGERS = frozenset(_TRIGGER_WORDS.split())
-"""Words of which a withdrawal in unaccented letters has one, or a pair of those below."""
-
-ROOTS = re.compile(
-    r"\b(?:gültig|zurückge|hinfällig|passé|lève|levée|olvíd|está|esqueç|revog|já|możesz|można|już"
-    r"|zniesion|anul|cofnię|забудь|отмен|сним|снят|отзыва|больше|можно|можешь|теперь|разреш|действу"
-    r"|art\u0131k|kald\u0131r|geçerli|unut)"
-    "|忘|取消|撤|废|忽略|不再|可以|不用|无需|不必|取り消|解除|廃止|無視|もう|いい|よい|適用|必要|構"
-    "|大丈夫"
-    "|잊어|취소|철회|해제|무시|더 이상|돼|됩|된|좋|괜찮|필요"
-)
-"""The same for other letters: how one of its words begins."""
-
-PAIRS = tuple(
-    (frozenset(one.split()), frozenset(other.split()))
-    for one, other in (
-        ("can may could", "again now after whenever anytime once time"),
-        ("fine ok okay alright right free", "is are it its i feel again to"),
-        ("need have", "no don dont any not"),
-        ("over off gone required", "rule rules ban freeze restriction requirement policy not"),
-        ("mind take any apply hold", "never back more"),
-    )
-)
-"""Words of which one must stand beside one of the others, and be it anywhere."""
-_ANY = TRIGGERS.union(*(one for one, _ in PAIRS))
-
-
-def may_lift(words: list[str]) -> bool:
-    """Tell by its words whether a sentence needs to be looked at."""
-    if _ANY.isdisjoint(words):
-        return False
-    if not TRIGGERS.isdisjoint(words):
-        return True
-    return any(not (a.isdisjoint(words) or b.isdisjoint(words)) for a, b in PAIRS)

@@ -78,8 +78,10 @@ _STATUS_KEYS = frozenset({"exitcode", "returncode", "exitstatus"})
 _SHORT_STATUS_KEYS = frozenset({"exit", "rc", "code"})
 """Count only beside what a command printed."""
 
+_STATUS_TEXT = re.compile(r"-?\d{1,10}")
 _STREAM_KEYS = frozenset({"output", "stdout", "stderr"})
 _INNER_KEYS = ("metadata", "meta", "result", "data", "details", "output", "response", "outcome")
+_MAX_LEVELS = 8
 _TEXT_KEYS = ("output", "stdout", "stderr", "content", "text", "result", "message", "error")
 
 
@@ -124,12 +126,12 @@ def _object(result: str) -> Mapping[str, Json] | None:
         return None
     try:
         value = codec.loads(result)
-    except (codec.MalformedJson, RecursionError):
+    except codec.MalformedJson:
         return None
     return value if isinstance(value, dict) else None
 
 
-def _texts(value: Mapping[str, Json]) -> Iterator[str]:
+def _texts(value: Mapping[str, Json], levels: int = _MAX_LEVELS) -> Iterator[str]:
     for key in _TEXT_KEYS:
         member = value.get(key)
         if isinstance(member, str) and member.strip():
@@ -137,8 +139,8 @@ def _texts(value: Mapping[str, Json]) -> Iterator[str]:
         elif isinstance(member, list):
             parts = (part.get("text") for part in codec.as_objects(member))
             yield from (part for part in parts if isinstance(part, str))
-        elif isinstance(member, dict):
-            yield from _texts(member)
+        elif isinstance(member, dict) and levels:
+            yield from _texts(member, levels - 1)
 
 
 def _told_by(value: Mapping[str, Json]) -> str:
@@ -164,7 +166,7 @@ def _told_by(value: Mapping[str, Json]) -> str:
 def _number(value: Json) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= 10:
+    if isinstance(value, str) and _STATUS_TEXT.fullmatch(value):
         return str(int(value))
     return ""
 

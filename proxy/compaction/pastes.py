@@ -8,38 +8,42 @@ is a paste: the message is quoted all the same, and nothing in it is taken for a
 
 import re
 import unicodedata
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from proxy.compaction.fences import fenced
 from proxy.compaction.guard import BREAKS, INVISIBLE, TITLES
 from proxy.compaction.paste_marks import (
     BEGINS,
-    FIRST_HEADING,
-    GREETING,
     INDENTED,
     LOG,
-    MAIL,
-    MANUAL_PART,
-    PATCH,
-    SIGN_OFF,
+    MARKED_BEGIN,
+    MARKED_END,
+    TRIPLE,
+    Span,
     announces,
+    documents,
+    folded,
+    may_be_log,
 )
+from proxy.compaction.tags import Tags, tags_of
 
-Span = tuple[int, int]
+__all__ = ["Span", "is_mixed", "own_spans", "read"]
 
 _LINE = re.compile(rf"[^{BREAKS}]+")
-_ONE_BREAK = dict.fromkeys(map(ord, BREAKS), "\n")
+_ODD = re.compile(r"[^\n\t -~]")
+"""A text without such has only line feeds for breaks, and its lines are read as they stand."""
+
 _UNSEEN = re.compile(f"[{INVISIBLE}]+")
-_FENCE = re.compile(r"(\s*)(`{3,}(?=[^`]*$)|~{3,})\s*(.*)")
-_LATE_FENCE = re.compile(r"\S.*?(`{3,}|~{3,})\s*\w*\s*$")
 _QUOTED = re.compile(
     r"\s*(?:>|\||\+ |\d+[,;\t]\S|\[\d+[,\]]|\[\w+ no longer visible: |[{}]"
     r"|\],?\s*$|\"[\w .-]+\"\s*:"
     r"|[\"\u201c\u201e\u00ab\u300c][^\"\u201d\u00bb\u300d]{10,}[\"\u201d\u201c\u00bb\u300d][.,;!]?\s*$)"
+    r""
 )
 _BINARY = re.compile(
-    r"\[\w+ no longer visible: (?:unknown type|[\w.+/-]+)(?:, \d+x\d+)?(?:, \d+ \w+)?\]"
+    r"\[\w+ no longer visible: (?:unknown type"
+    r"|[\w.+/-]+)(?:, \d+x\d+)?(?:, \d+ \w+)?(?:, [\w ()+@&.,-]+)?\]"
 )
 """The line that we write for an image or a file: nobody's words, and no paste either."""
 
@@ -59,13 +63,23 @@ _FORGED_ROLE = re.compile(
     r"|<?\|(?:im_)?start|INST\b|SYS\b|/?<<SYS)",
     re.I,
 )
-_BARE = re.compile(r":\W*$|\W$")
-_ELEMENT = re.compile(r"<([A-Za-z][\w.:-]*)[^<>]*>")
-_TAG = re.compile(r"<(\s*/?)\s*([A-Za-z][\w.:-]*)")
+_ROLES = (
+    *("role", "system", "assistant", "developer", "tool", "user", "human", "ai", "admin", "inst"),
+    "sys",
+)
+"""How such a line begins when it begins with a letter."""
+
+_NAMES = (*TITLES, *_ROLES)
+
+_BARE = re.compile(r"\W")
+_ELEMENT = re.compile(r"<([A-Za-z][\w.:-]*+)[^<>]*+>")
 _MAX_ELEMENTS = 500
 """Of so many elements the end is looked for; further ones go on to their last end."""
 
-_ALONE = re.compile(r"\s*<([A-Za-z][\w.:-]*)[^<>]*>\s*")
+_BEGINNINGS = ("<!", "[", "\\", "-----")
+"""How all of `BEGINS` begin."""
+
+_ALONE = re.compile(r"\s*<([A-Za-z][\w.:-]*+)[^<>]*+>\s*")
 _VOID_NAMES = "area br col embed hr img input link meta source track wbr p li td tr"
 _VOID = frozenset(_VOID_NAMES.split())
 _INSTRUCTION_ELEMENT = re.compile(
@@ -78,17 +92,16 @@ _PREAMBLE_CHARS = 120
 _PLAIN = re.compile(r" {0,3}(?:[-*] )?[A-Za-z][A-Za-z']* [^\"<`~:$#]*$")
 """A single line that no pattern here can match is the author's."""
 
-_MAX_INDENT = 3
-_LATE = 1000
-"""How far a fence counts as set in that began at the end of a line: any may close it."""
+_BEGINNING = max(map(len, TITLES))
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     start: int
     end: int
     text: str
     """As it is read: without invisible characters, letters of full width as others."""
+    head: str
+    """The same without blanks in front; empty for a line of blanks."""
     after_blank: bool
 
 
@@ -97,7 +110,19 @@ def own_spans(text: str) -> list[Span]:
     lines = _lines(text)
     if len(lines) == 1 and text.isascii() and _PLAIN.match(text):
         return [(lines[0].start, lines[0].end)]
+    return _spans(lines, _own(text, lines))
+
+
+def read(text: str) -> tuple[list[Span], bool]:
+    """Return what `own_spans` and `is_mixed` find in a text, which is read once."""
+    lines = _lines(text)
     own = _own(text, lines)
+    if len(lines) == 1 and text.isascii() and _PLAIN.match(text):
+        return [(lines[0].start, lines[0].end)], _is_mixed(lines, own)
+    return _spans(lines, own), _is_mixed(lines, own)
+
+
+def _spans(lines: Sequence[_Line], own: Sequence[bool]) -> list[Span]:
     spans: list[Span] = []
     goes_on = False
     for line, is_own in zip(lines, own, strict=True):
@@ -105,20 +130,26 @@ def own_spans(text: str) -> list[Span]:
             spans[-1] = (spans[-1][0], line.end)
         elif is_own:
             spans.append((line.start, line.end))
-        goes_on = is_own or (goes_on and not line.text.strip())
+        goes_on = is_own or (goes_on and not line.head)
     return spans
 
 
 def is_mixed(text: str) -> bool:
     """Tell whether a message holds a paste besides its author's words, or nothing else."""
     lines = _lines(text)
+    return _is_mixed(lines, _own(text, lines))
+
+
+def _is_mixed(lines: Sequence[_Line], own: Sequence[bool]) -> bool:
     return not all(
-        is_own or not line.text.strip() or _BINARY.fullmatch(line.text)
-        for line, is_own in zip(lines, _own(text, lines), strict=True)
+        is_own or not line.head or _BINARY.fullmatch(line.text)
+        for line, is_own in zip(lines, own, strict=True)
     )
 
 
 def _lines(text: str) -> list[_Line]:
+    if not _ODD.search(text):
+        return _plain_lines(text)
     lines: list[_Line] = []
     at, blank = 0, False
     for found in _LINE.finditer(text):
@@ -126,57 +157,74 @@ def _lines(text: str) -> list[_Line]:
         read = found[0]
         if not read.isascii() or not read.isprintable():
             read = unicodedata.normalize("NFKC", _UNSEEN.sub("", read))
-        blank = blank or len(between) > 1
-        lines.append(_Line(found.start(), found.end(), read, blank))
+        head = read.lstrip()
+        lines.append(_Line(found.start(), found.end(), read, head, blank or len(between) > 1))
         # A line of blanks parts paragraphs as an empty one does.
-        blank = not read.strip()
+        blank = not head
         at = found.end()
     return lines
 
 
+def _plain_lines(text: str) -> list[_Line]:
+    lines: list[_Line] = []
+    at, breaks, blank = 0, 0, False
+    for read in text.split("\n"):
+        end = at + len(read)
+        if read:
+            head = read.lstrip()
+            lines.append(_Line(at, end, read, head, blank or breaks > 1))
+            breaks, blank = 0, not head
+        at = end + 1
+        breaks += 1
+    return lines
+
+
 def _own(text: str, lines: Sequence[_Line]) -> list[bool]:
-    last = _document_start(text)
+    last, letter = documents(text)
     pastes = _Pastes(text, lines)
     own = [line.start < last and pastes.is_own(index) for index, line in enumerate(lines)]
-    for marked in (LOG, _FORGED_ROLE):
-        _close_gaps(lines, own, marked)
-    first, last = _letter(text)
-    for index, line in enumerate(lines):
+    for looks in (_is_log, _is_forged_role):
+        _close_gaps(lines, own, looks)
+    first, last = letter
+    for index, line in enumerate(lines if last else ()):
         own[index] &= not first <= line.start < last
     return own
 
 
-def _document_start(text: str) -> int:
-    """Return where a mail, a patch or a manual begins that goes on to the end of the message."""
-    starts = [len(text)]
-    text = text.translate(_ONE_BREAK)
-    for begins in (MAIL, PATCH):
-        found = begins.search(text)
-        if found:
-            starts.append(found.start())
-    parts = [found.start() for found in MANUAL_PART.finditer(text)]
-    if len(parts) > 1:
-        first = FIRST_HEADING.search(text)
-        starts.append(min(parts[0], first.start() if first else parts[0]))
-    return min(starts)
-
-
-def _letter(text: str) -> Span:
-    """Return where a letter stands that has both ends and is not all of the message."""
-    text = text.translate(_ONE_BREAK)
-    greeting = next((g for g in GREETING.finditer(text) if text[: g.start()].strip()), None)
-    closing = SIGN_OFF.search(text, greeting.end()) if greeting else None
-    return (greeting.start(), len(text)) if greeting and closing else (0, 0)
-
-
-def _close_gaps(lines: Sequence[_Line], own: list[bool], marked: "re.Pattern[str]") -> None:
+def _close_gaps(lines: Sequence[_Line], own: list[bool], looks: Callable[[_Line], bool]) -> None:
     """Take what stands between two lines of a log or a dialogue for a part of it."""
-    places = [
-        index for index, line in enumerate(lines) if not own[index] and marked.match(line.text)
-    ]
-    if len(places) > 1:
-        for index in range(places[0], places[-1]):
-            own[index] = False
+    others = [index for index, is_own in enumerate(own) if not is_own]
+    first = next((index for index in others if looks(lines[index])), None)
+    if first is not None:
+        last = next(index for index in reversed(others) if looks(lines[index]))
+        own[first:last] = [False] * (last - first)
+
+
+def _begins_with_letter(line: _Line) -> bool:
+    return line.head[:1].isascii() and line.head[:1].isalpha()
+
+
+def _is_log(line: _Line) -> bool:
+    return may_be_log(line.text, line.head) and LOG.match(line.text) is not None
+
+
+def _is_quoted(line: _Line) -> bool:
+    return not _begins_with_letter(line) and _QUOTED.match(line.text) is not None
+
+
+def _may_be_named(line: _Line) -> bool:
+    """Tell whether a line may begin with a title of ours or with a role."""
+    if not _begins_with_letter(line):
+        return bool(line.head)
+    return folded(line.head[:_BEGINNING]).startswith(_NAMES)
+
+
+def _is_record(line: _Line) -> bool:
+    return _may_be_named(line) and _RECORD.match(line.text) is not None
+
+
+def _is_forged_role(line: _Line) -> bool:
+    return _may_be_named(line) and _FORGED_ROLE.match(line.text) is not None
 
 
 class _Pastes:
@@ -185,10 +233,13 @@ class _Pastes:
     def __init__(self, text: str, lines: Sequence[_Line]) -> None:
         self._text = text
         self._lines = lines
-        self._fenced = _fenced(lines)
+        self._fenced = fenced([line.text for line in lines])
         self._until = 0
-        self._tags: dict[str, list[tuple[int, bool, int]]] | None = None
-        """By name: where a tag begins, whether it closes, where it ends; read when needed."""
+        self._tags: dict[str, Tags] | None = None
+        """By name; read when needed."""
+        self._low = ""
+        """The text in small letters, when needed."""
+        self._begins = len(text) - len(text.lstrip())
         self._looked = 0
         self._rest = False
         self._block = False
@@ -203,33 +254,34 @@ class _Pastes:
             return False
         if line.after_blank:
             self._block, self._held = self._held, False
-        if self._rest or self._block or _QUOTED.match(line.text):
-            self._look_for_record(line)
+        if self._rest or self._block or _is_quoted(line):
+            self._rest = self._rest or _is_record(line)
             return False
         return not self._begins_paste(index)
 
-    def _look_for_record(self, line: _Line) -> None:
-        if _RECORD.match(line.text):
-            self._rest = True
-
     def _begins_paste(self, index: int) -> bool:
         line = self._lines[index]
-        if _RECORD.match(line.text):
+        may_be_named = _may_be_named(line)
+        if may_be_named and _RECORD.match(line.text):
             self._rest = True
             return True
-        if _FORGED_ROLE.match(line.text):
+        if may_be_named and _FORGED_ROLE.match(line.text):
             # The name alone stands above what it is to have said.
-            self._block, self._held = True, bool(_BARE.search(line.text.rstrip()))
+            self._block, self._held = True, bool(_BARE.match(line.text.rstrip()[-1:]))
             return True
-        if LOG.match(line.text):
+        if _is_log(line):
             self._block = True
             return True
-        self._indented = bool(INDENTED.match(line.text)) and (
-            line.after_blank or not index or self._indented
+        self._indented = (
+            line.text.startswith(("    ", "\t"))
+            and bool(INDENTED.match(line.text))
+            and (line.after_blank or not index or self._indented)
         )
         if self._indented:
             return True
-        if self._opens_element(line) or self._opens_other(line):
+        if "<" in line.text and self._opens_element(line):
+            return True
+        if self._opens_other(line):
             return True
         if announces(line.text):
             self._rest = not self._is_delimited(index + 1)
@@ -238,15 +290,15 @@ class _Pastes:
     def _is_delimited(self, index: int) -> bool:
         """Tell whether what follows says itself where it ends."""
         for position in range(index, len(self._lines)):
-            text = self._lines[position].text
-            if text.strip():
-                return self._fenced[position] or bool(re.match(r"\s*>", text))
+            head = self._lines[position].head
+            if head:
+                return self._fenced[position] or head.startswith(">")
         return False
 
     def _opens_element(self, line: _Line) -> bool:
         for found in _ELEMENT.finditer(line.text):
             name = found[1]
-            leads = not line.text[: found.start()].strip()
+            leads = found.start() == len(line.text) - len(line.head)
             if leads and self._is_instruction(line, name):
                 return False
             end = self._end_of(name, line.start)
@@ -261,112 +313,40 @@ class _Pastes:
         return False
 
     def _opens_other(self, line: _Line) -> bool:
-        start = line.text.lstrip().lower()
+        if opened := MARKED_BEGIN.match(line.head):
+            closed = (TRIPLE if opened["triple"] else MARKED_END).search(self._text, line.end)
+            self._until = max(self._until, closed.end() if closed else len(self._text))
+            return True
+        if not line.head.startswith(_BEGINNINGS):
+            return False
+        start = line.head.lower()
         for begins, ends in BEGINS:
             if start.startswith(begins.lower()):
-                end = self._text.lower().find(ends.lower(), line.start)
+                self._low = self._low or self._text.lower()
+                end = self._low.find(ends.lower(), line.start)
                 self._until = max(self._until, len(self._text) if end < 0 else end + len(ends))
                 return True
         return False
 
     def _is_instruction(self, line: _Line, name: str) -> bool:
         # How clients send the instructions of a project: the first thing in the message.
-        before = self._text[: line.start]
-        is_first = not before.strip() or (
-            len(before) < _PREAMBLE_CHARS and _HEADING.fullmatch(before) is not None
-        )
-        return is_first and _INSTRUCTION_ELEMENT.fullmatch(name) is not None
+        if not _INSTRUCTION_ELEMENT.fullmatch(name):
+            return False
+        if self._begins >= line.start:
+            return True
+        before = self._text[: min(line.start, _PREAMBLE_CHARS)]
+        return line.start < _PREAMBLE_CHARS and _HEADING.fullmatch(before) is not None
 
     def _end_of(self, name: str, start: int) -> int | None:
         """Return where an element ends; the last end when there are more ends than beginnings."""
-        tags = self._tags_of(name.lower())
-        first = bisect_left(tags, (start,))
-        ends = [end for _, closes, end in tags[first:] if closes]
-        if not ends:
-            return None
-        if len(ends) > len(tags) - first - len(ends) or self._looked > _MAX_ELEMENTS:
-            return ends[-1]
-        self._looked += 1
-        depth = 0
-        for _, closes, end in tags[first:]:
-            depth += -1 if closes else 1
-            if depth == 0:
-                return end
-        return None
-
-    def _tags_of(self, name: str) -> list[tuple[int, bool, int]]:
         if self._tags is None:
-            self._tags = {}
-            for tag in _TAG.finditer(self._text):
-                entry = (tag.start(), bool(tag[1].strip()), tag.end())
-                self._tags.setdefault(tag[2].lower(), []).append(entry)
-        return self._tags.get(name, [])
-
-
-def _fenced(lines: Sequence[_Line]) -> list[bool]:
-    """Tell of each line whether it is in a code fence, or is one.
-
-    A fence that is never closed goes to the end. What stands between two blocks of which the
-    second has no language may be the inside of one whose text holds fences: it counts as such.
-    """
-    fences = _Fences()
-    inside = [fences.holds(line.text) for line in lines]
-    for start, end in _between(lines, inside, fences.bare):
-        inside[start:end] = [True] * (end - start)
-    return inside
-
-
-def _between(
-    lines: Sequence[_Line], inside: Sequence[bool], bare: Sequence[bool]
-) -> Iterator[Span]:
-    """Yield what stands between two blocks of which the second begins without a language."""
-    end = 0
-    for index in range(len(lines)):
-        if inside[index] and not (index and inside[index - 1]):
-            if end and bare[index]:
-                yield end, index
-        elif not inside[index] and index and inside[index - 1]:
-            end = index
-
-
-class _Fences:
-    """Follows the code fences of one message, line by line."""
-
-    def __init__(self) -> None:
-        self.bare: list[bool] = []
-        """Of each line, whether it is a fence without a language."""
-        self._open: list[tuple[str, int]] = []
-        """The marks of those that are open, and how far they are set in."""
-
-    def holds(self, line: str) -> bool:
-        """Tell whether a line is in a fence, or is one; lines are given in order."""
-        is_marked = "```" in line or "~~~" in line
-        fence = _FENCE.match(line) if is_marked else None
-        self.bare.append(fence is not None and not fence[3])
-        if fence is None:
-            was_open = bool(self._open)
-            if is_marked:
-                self._look_inside(line)
-            return was_open
-        mark, indent = fence[2], len(fence[1])
-        if not self._open:
-            self._open.append((mark, indent))
-        elif mark[0] == self._open[-1][0][0]:
-            self._nest(mark, indent, has_language=bool(fence[3]))
-        return True
-
-    def _nest(self, mark: str, indent: int, *, has_language: bool) -> None:
-        opened, set_in = self._open[-1]
-        if has_language:
-            self._open.append((mark, indent))
-        elif len(mark) >= len(opened) and indent <= set_in + _MAX_INDENT:
-            self._open.pop()
-
-    def _look_inside(self, line: str) -> None:
-        # A fence may open or close at the end of a line; only one that opened so closes so.
-        if not self._open:
-            late = _LATE_FENCE.search(line)
-            if late and line.count(late[1]) == 1:
-                self._open.append((late[1], _LATE))
-        elif self._open[-1][1] == _LATE and line.rstrip().endswith(self._open[-1][0]):
-            self._open.pop()
+            self._tags = tags_of(self._text)
+        tags = self._tags.get(name.lower())
+        first = tags.first(start) if tags else 0
+        if tags is None or first > tags.last_closing:
+            return None
+        opening, closing = tags.counts(first)
+        if closing > opening or self._looked > _MAX_ELEMENTS:
+            return tags.ends[tags.last_closing]
+        self._looked += 1
+        return tags.balanced(first)

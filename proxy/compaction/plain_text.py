@@ -24,13 +24,13 @@ _TITLE_WORDS = {
 }
 _TITLES = {
     name: re.compile(
-        rf"[\W\d_]*(?:{words})(?: \([^)]*\))?[*_ ]*(?:[:\uff1a][*_\s]*(.*)|\W*)$", re.I
+        rf"[\W\d_]*(?:{words})(?: \([^)]*\))?[*_ ]*+(?:[:\uff1a][*_\s]*+(.*)|\W*+)$", re.I
     )
     for name, words in _TITLE_WORDS.items()
 }
 _ITEM = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s+(.*\S)")
 _PATH = re.compile(
-    r"(?<![\w./:-])(?:~|\.{1,2})?/?[\w.@+-]+(?:/[\w.@+-]+)+\.\w{1,8}(?![\w/])"
+    r"(?<![\w./:@+-])(?:~|\.{1,2})?/?[\w.@+-]+(?:/[\w.@+-]+)+\.\w{1,8}(?![\w/])"
     r"|(?<![\w./:@-])[\w-]+\.(?:py|js|ts|tsx|jsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sql"
     r"|sh|md|toml|yaml|yml|json|ini|cfg|lock|html|css|txt|proto|tf)(?!\w|/|\.\w)"
 )

@@ -25,9 +25,6 @@ ESSENTIALS_SHARE = 0.8
 """What rules and labelled statements alone may take of a checkpoint, if they need it."""
 
 MAX_LEDGER_TOKENS = 20_000
-PROSE_FACTOR = 0.8
-"""What models count at least for each estimated token of prose."""
-
 SUMMARY_TOKENS = 700
 """The length that the summariser is asked for."""
 
@@ -227,8 +224,8 @@ def _budget(
     if not char_overhead:
         # That rule may fire long before a huge window does; the aim follows the lower one.
         room = min(room, int((char_trigger - instruction_chars) / CHARS_PER_TOKEN))
-    # A checkpoint is prose, whatever it stands for: it costs what prose does.
-    written = room * min(1.0, factor / PROSE_FACTOR)
+    # A checkpoint may cost all that is estimated, even where the conversation costs less.
+    written = room * min(1.0, factor)
     checkpoint = int(CHECKPOINT_SHARE * policy.target * written)
     return Budget(
         trigger=trigger,

@@ -5,15 +5,17 @@ marks which are answered, which state a rule, and which a later one withdrew or 
 never changes a word. A message that is cut keeps its beginning, its end and its rules.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from proxy.compaction import rules, withdrawals
+from proxy.compaction import rules, said, withdrawals
 from proxy.compaction.binaries import describe_binary
+from proxy.compaction.guard import one_line
 from proxy.compaction.pastes import Span
 from proxy.compaction.rules import Statement
-from proxy.compaction.sentences import is_mixed, sentences
 from proxy.compaction.withdrawals import Rule
 from proxy.transcript import Content, Kind
 
@@ -21,18 +23,15 @@ PLAIN, EXACT, STATED, RULE = 0, 1, 2, 3
 """Ranks of a message, by the best that it holds: nothing of note, something exact, a statement
 under a label, a rule. What is left out first comes first."""
 
-MAX_LINE_CHARS = 300
-"""A rule keeps its whole line with it when that is no longer than this."""
+MAX_REST_CHARS = 200
+"""What stands under a label goes on to the end of a line that is no longer than this."""
 
+MAX_GOES_ON_CHARS = 140
 MAX_NOTE_CHARS = 120
 MAX_QUOTED_RULES = 4
 HINT = "where they conflict"
 """Ends the mark of what a later message may have replaced."""
 
-MAX_STATEMENTS = 200
-"""What one message may state; of more, the first and the last count."""
-
-MAX_EXACT_CHARS = 2000
 MAX_RULES = 200
 """So many of the latest rules in force a withdrawal may mean."""
 
@@ -45,6 +44,9 @@ MAX_COMPARED = 8
 MAX_COMPARISONS = 4_000
 """Of one ledger; what is said after so many is marked by its pattern alone."""
 
+_QUOTE = '"'
+_BULLETS = " \t-*\u2022"
+_STOP = re.compile(r"[.!](?=\s|$)")
 _GAP = 48
 """Leaving out fewer characters than the note about it takes saves nothing."""
 
@@ -57,12 +59,21 @@ class Quote:
     answered: bool
     role: str = "user"
     rank: int = PLAIN
+    worth: int = PLAIN
+    """Its rank, or that of a rule when what reads like one may be a part of a paste."""
     keep: tuple[Span, ...] = ()
     """Where its rules and facts stand; these stay when it is cut."""
+    core: tuple[Span, ...] = ()
+    """Where its rules and what is stated under a label stand, without what is around them, what
+    no longer holds, and what a later message says again."""
+    notes: tuple[tuple[int, str], ...] = ()
+    """What surely became of a line of several, and where it ends, in order."""
     marks: tuple[str, ...] = ()
     """What a later message did to it, for example ``withdrawn in 9``."""
     again: tuple[int, ...] = ()
     """Numbers of the later messages that say exactly the same."""
+    is_echo: bool = False
+    """Whether nothing that it states under a label or rules stands in it alone."""
     is_over: bool = False
     """Whether all that it states was withdrawn or replaced."""
     at: int = field(default=0, compare=False)
@@ -76,15 +87,17 @@ def collect(contents: Sequence[Content], replaced: Sequence[int]) -> tuple[Quote
         contents: every item up to the cut.
         replaced: indexes of those that the checkpoint stands for, ascending.
     """
-    said = answers(contents)
+    answered = answers(contents)
     quotes: list[Quote] = []
     for index in replaced:
         content = contents[index]
         if content.kind not in {Kind.USER, Kind.INSTRUCTION}:
             continue
         text = _quoted(content)
+        if text and not content.text.strip():
+            text += _caption(contents, index)
         if text:
-            quotes.append(Quote(text, said[index], content.role, at=index))
+            quotes.append(Quote(text, answered[index], content.role, at=index))
     return _resolved(quotes)
 
 
@@ -112,16 +125,27 @@ def _quoted(content: Content) -> str:
     return "\n".join(line for line in lines if line.strip())
 
 
+def _caption(contents: Sequence[Content], index: int) -> str:
+    """Return what the assistant says next, which tells what it saw."""
+    for content in contents[index + 1 :]:
+        if content.kind is Kind.USER:
+            break
+        if content.kind is Kind.ASSISTANT and content.text.strip():
+            told = one_line(content.text, MAX_NOTE_CHARS).replace(_QUOTE, "'")
+            return f' the assistant: "{told}"'
+    return ""
+
+
 def _resolved(quotes: list[Quote]) -> tuple[Quote, ...]:
-    statements = [_statements(quote.text, number) for number, quote in enumerate(quotes, 1)]
-    stated_all = [s for of_message in statements for s in of_message]
+    read = [said.statements(quote.text, number) for number, quote in enumerate(quotes, 1)]
+    stated_all = [s for of_message, _ in read for s in of_message]
     ends = _ends(stated_all)
     newest = {s.text: s.message for s in stated_all}
     seen: dict[str, int] = {}
     resolved: list[Quote] = []
-    for quote, stated in zip(quotes, statements, strict=True):
+    for quote, (stated, is_mixed) in zip(quotes, read, strict=True):
         first = seen.setdefault(quote.text, len(resolved))
-        resolved.append(_ranked(quote, stated, ends, newest))
+        resolved.append(_ranked(quote, stated, ends, newest, is_mixed=is_mixed))
         if first < len(resolved) - 1:
             # Said again; where it was said first, it is as answered as it is now.
             again = (*resolved[first].again, len(resolved))
@@ -137,8 +161,11 @@ def _ranked(
     stated: Sequence[Statement],
     ends: dict[tuple[int, int], str],
     newest: Mapping[str, int],
+    *,
+    is_mixed: bool,
 ) -> Quote:
-    marks, over, again = [], 0, 0
+    marks, notes = list[str](), list[tuple[int, str]]()
+    over = again = 0
     for statement in stated:
         end = ends.get((statement.message, statement.start))
         if end is None:
@@ -147,16 +174,30 @@ def _ranked(
         over += not end.endswith(HINT)
         alone = len(stated) == 1
         marks.append(end if alone else f'{end}: "{_note(statement.text)}"')
+        if not end.endswith(HINT) and "\n" in quote.text.strip():
+            notes.append((statement.end, f" [{end}]"))
     rank = max(map(_rank, stated), default=PLAIN)
-    keep = tuple(_with_line(quote.text, s) for s in stated)
-    if rank == RULE and is_mixed(quote.text):
+    keep = tuple(said.line_of(quote.text, s.start, s.end) for s in stated)
+    core = tuple(
+        _with_rest(quote.text, s)
+        for s in stated
+        if _rank(s) >= STATED
+        and newest[s.text] == s.message
+        and not s.text.endswith(":")
+        and ends.get((s.message, s.start), HINT).endswith(HINT)
+    )
+    if rank == RULE and is_mixed:
         # Which of its words are a rule is said, so that nothing pasted is taken for one.
         own = [s.text for s in stated if s.is_rule and (s.message, s.start) not in ends]
         marks += [f'rule: "{_note(text)}"' for text in own[-MAX_QUOTED_RULES:]]
     return replace(
         quote,
         rank=rank,
+        worth=max([rank, *(RULE for s in stated if s.is_pasted and rules.is_rule(s.text))]),
         keep=keep,
+        core=core,
+        is_echo=rank >= STATED and not core,
+        notes=tuple(notes),
         marks=tuple(dict.fromkeys(marks)),
         # What a later message says again, word for word, is not lost with this one.
         is_over=bool(over) and over + again == len(stated),
@@ -166,7 +207,7 @@ def _ranked(
 def _rank(statement: Statement) -> int:
     if statement.is_rule:
         return RULE
-    return STATED if rules.is_labelled(statement.text) else EXACT
+    return STATED if statement.is_pasted or rules.is_labelled(statement.text) else EXACT
 
 
 def _note(text: str) -> str:
@@ -174,35 +215,19 @@ def _note(text: str) -> str:
     return text if len(text) <= MAX_NOTE_CHARS else text[: MAX_NOTE_CHARS - 1] + "…"
 
 
-def _with_line(text: str, statement: Statement) -> Span:
-    start = text.rfind("\n", 0, statement.start) + 1
-    end = text.find("\n", statement.end)
-    end = len(text) if end < 0 else end
-    if end - start <= MAX_LINE_CHARS:
+def _with_rest(text: str, statement: Statement) -> Span:
+    """Return where a statement stands, with what still belongs to its label."""
+    start, end = statement.start, statement.end
+    if not rules.is_labelled(statement.text):
         return start, end
-    return statement.start, statement.end
-
-
-def _statements(text: str, number: int) -> list[Statement]:
-    # Numbers in a long paste are many, and seldom what its author stated.
-    exact = len(text) <= MAX_EXACT_CHARS
-    found: list[Statement] = []
-    for start, end in sentences(text):
-        sentence = text[start:end]
-        takes_back = withdrawals.read(sentence) is not None
-        is_rule = takes_back or rules.is_rule(sentence)
-        if not is_rule and sentence.endswith("?"):
-            continue
-        if is_rule or (exact and rules.has_value(sentence)) or rules.is_labelled(sentence):
-            words = rules.subject(sentence)
-            is_alone = end - start == len(text.strip())
-            found.append(
-                Statement(sentence, number, start, end, is_rule, words, is_alone, takes_back)
-            )
-    if len(found) <= MAX_STATEMENTS:
-        return found
-    half = MAX_STATEMENTS // 2
-    return found[:half] + found[-half:]
+    line = text.rfind("\n", 0, start) + 1
+    last = text.find("\n", end)
+    last = len(text) if last < 0 else last
+    if not text[line:start].strip(_BULLETS):
+        return (start, last) if last - start <= MAX_REST_CHARS else (start, end)
+    # Behind a label in the midst of a line, short sentences may go on with it.
+    stops = _STOP.finditer(text, end, min(last, start + MAX_GOES_ON_CHARS))
+    return start, max((stop.end() for stop in stops), default=end)
 
 
 def _ends(statements: Sequence[Statement]) -> dict[tuple[int, int], str]:
@@ -219,29 +244,43 @@ class _Fates:
     def __init__(self) -> None:
         self.ends: dict[tuple[int, int], str] = {}
         self._patterns: dict[str, Statement] = {}
-        self._in_force: list[Rule] = []
+        self._in_force: dict[tuple[int, int], Statement] = {}
+        """By place, in the order they were said."""
+        self._rules: dict[tuple[int, int], Rule] = {}
+        """What a withdrawal has looked at."""
         self._withdrawals = 0
         self._index = _Index()
 
     def add(self, new: Statement) -> None:
         """Take in the next statement, in the order they were made."""
+        if new.is_pasted:
+            self._patterns.setdefault(new.pattern, new)
+            self._index.add(new)
+            return
         if new.takes_back:
             self._withdraw(new)
         self._supersede(new)
         self._index.add(new)
         if new.is_rule and (not new.takes_back or rules.is_rule(new.text)):
-            self._in_force.append(Rule(new))
+            self._in_force[new.message, new.start] = new
 
     def _withdraw(self, new: Statement) -> None:
         self._withdrawals += 1
         if self._withdrawals > MAX_WITHDRAWALS:
             return
-        earlier = self._in_force[-MAX_RULES:]
+        last = islice(reversed(self._in_force.items()), MAX_RULES)
+        earlier = [self._rule(place, statement) for place, statement in last][::-1]
         for rule, is_sure in withdrawals.withdrawn_by(new.text, new.message, earlier):
             self._mark(rule.statement, f"withdrawn in {new.message}", is_sure=is_sure)
 
+    def _rule(self, place: tuple[int, int], statement: Statement) -> Rule:
+        rule = self._rules.get(place)
+        if rule is None:
+            rule = self._rules[place] = Rule(statement)
+        return rule
+
     def _supersede(self, new: Statement) -> None:
-        pattern, mark = rules.pattern(new.text), f"superseded in {new.message}"
+        pattern, mark = new.pattern, f"superseded in {new.message}"
         old = self._patterns.get(pattern) if pattern else None
         if pattern:
             self._patterns[pattern] = new
@@ -258,7 +297,7 @@ class _Fates:
         elif self.ends.get(place, HINT).endswith(HINT):
             # What is known for sure replaces a hint.
             self.ends[place] = mark
-            self._in_force = [r for r in self._in_force if r.statement is not old]
+            self._in_force.pop(place, None)
 
 
 class _Index:
@@ -294,34 +333,61 @@ def cut(quote: Quote, cap: int, keep_chars: int = 0) -> str:
     """
     text = quote.text
     if len(text) <= cap + _GAP:
-        return text
+        return noted(quote)
     head = cap * 2 // 3
     spans = [(0, head), (len(text) - (cap - head), len(text))]
     for start, end in reversed(quote.keep):
         if end - start <= keep_chars:
             keep_chars -= end - start
             spans.append((start, end))
-    return "".join(_joined(text, sorted(spans)))
+    return "".join(_joined(quote, sorted(spans)))
 
 
-def essence(quote: Quote, keep_chars: int) -> str:
-    """Shorten a long message to its rules and facts alone, the last of them first."""
+def noted(quote: Quote, start: int = 0, end: int | None = None) -> str:
+    """Return a part of a message, with what became of each of its lines behind it."""
+    text, end = quote.text, len(quote.text) if end is None else end
+    if not quote.notes:
+        return text[start:end]
+    parts = []
+    for at, note in quote.notes:
+        if start < at <= end:
+            parts += [text[start:at], note]
+            start = at
+    return "".join([*parts, text[start:end]])
+
+
+def essence(quote: Quote, keep_chars: int, *, core: bool = False) -> str:
+    """Shorten a message to its rules and facts alone, the last of them first.
+
+    Args:
+        quote: the message.
+        keep_chars: how much may stay.
+        core: leave out what stands around rules and labelled statements, too.
+    """
     spans = []
-    for start, end in dict.fromkeys(reversed(quote.keep)):
+    for start, end in dict.fromkeys(reversed(quote.core if core else quote.keep)):
         if end - start <= keep_chars:
             keep_chars -= end - start
             spans.append((start, end))
-    return "\n".join(["…", *(quote.text[start:end] for start, end in sorted(spans))])
+    return "\n".join(["…", *_separate(quote, sorted(spans))])
 
 
-def _joined(text: str, spans: Sequence[Span]) -> Iterator[str]:
+def _separate(quote: Quote, spans: Sequence[Span]) -> Iterator[str]:
+    at = 0
+    for start, end in spans:
+        if end > at:
+            yield noted(quote, max(start, at), end).strip()
+            at = end
+
+
+def _joined(quote: Quote, spans: Sequence[Span]) -> Iterator[str]:
     at = 0
     for start, end in spans:
         if start - at > _GAP:
             before = "\n" if at else ""
             yield f"{before}[… {start - at} characters left out …]\n"
         elif start > at:
-            yield text[at:start]
+            yield noted(quote, at, start)
         if end > at:
-            yield text[max(start, at) : end]
+            yield noted(quote, max(start, at), end)
             at = end

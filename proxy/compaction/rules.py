@@ -9,14 +9,22 @@ import re
 from dataclasses import dataclass
 
 from proxy.compaction import liftings, wordings
+from proxy.compaction.paste_marks import folded
 from proxy.compaction.sentences import stems
 
-_VALUE = re.compile(
+_VALUE_FORMS = (
     r"(?<!\w)\w+://\S+|(?:[$€£¥]\s?)?\d[\w.,:/%+-]*|(?<![\w.-])[\w.-]+[/\\@][\w./\\@:-]+"
     r"|(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]+"
     r"|\b[A-Z][A-Z0-9_-]{2,}\b|`[^`]+`|\"[^\"]+\""
 )
-_EXACT = re.compile(r"[0-9`\"/\\@_]|[A-Z]{3}")
+_VALUE = re.compile(_VALUE_FORMS)
+_WORDS_OR_VALUE = re.compile(rf"(?<![\w.-])((?:[a-z]++(?=[\s,;!?]|$)[\s,;]*+)++)|{_VALUE_FORMS}")
+"""Plain words are taken in one go: none of them is a value, and most of a text is plain words."""
+
+_EXACT = re.compile(r"[0-9`\"/\\@_A-Z](?:(?<![A-Z])|[A-Z]{2})")
+_IN_VALUE = re.compile(r"[\d:/\\@`\"A-Z]")
+"""One of these stands in all that `_VALUE` finds."""
+
 _NUMERIC = re.compile(r"(?:[$€£¥]\s?)?\d[\d.,:/%-]*\w{0,2}\b")
 _SETS = re.compile(
     r"\W*(?:please\s+|now\s+)?(?:use|set|limit|cap|raise|lower|change|stay|aim|target)\b", re.I
@@ -45,6 +53,11 @@ _NOW = re.compile(
     re.I,
 )
 """Says that something is new, and nothing else."""
+
+_NOW_WORDS = (
+    *("now", "currently", "as of today", "jetzt", "nu", "ab sofort", "maintenant", "désormais"),
+    *("ora", "adesso", "voortaan", "teraz", "теперь", "сейчас", "artik", "现在", "今後", "이제"),
+)
 _ORDERS = re.compile(
     r"\W*(?:(?:that|to|you|we|please|dass|de|que|di) )*(?:never|always|not|no|don['\u2019]t|do not"
     r"|nie\w*|kein\w*|nicht|ne|no|non|não|to \w+)\b",
@@ -76,6 +89,10 @@ class Statement:
     """Whether the message says nothing else."""
     takes_back: bool = False
     """Whether it takes back a rule that was said before."""
+    is_pasted: bool = False
+    """Whether it may be a part of what was pasted; such a one marks nothing."""
+    pattern: str = ""
+    """What the function of that name returns for it."""
 
 
 def is_rule(sentence: str) -> bool:
@@ -142,7 +159,7 @@ def _reads_like_a_rule(low: str) -> bool:
 
 def has_value(sentence: str) -> bool:
     """Tell whether a sentence states something exact: a number, a name in code, a label."""
-    return bool(_EXACT.search(sentence) or _STATED_LABEL.match(sentence))
+    return bool(_EXACT.search(sentence)) or is_labelled(sentence)
 
 
 def subject(sentence: str) -> frozenset[str]:
@@ -156,13 +173,15 @@ def apart(text: str) -> str:
 
 
 def _values_of(sentence: str) -> frozenset[str]:
+    if not _IN_VALUE.search(sentence):
+        return frozenset()
     found = _VALUE.findall(_LABELLED.sub("", sentence, count=1))
     return frozenset(value.rstrip(".,:") for value in found)
 
 
 def is_labelled(sentence: str) -> bool:
     """Tell whether a sentence begins with a label, as in ``Deadline: Friday``."""
-    return bool(_STATED_LABEL.match(sentence))
+    return ":" in sentence and bool(_STATED_LABEL.match(sentence))
 
 
 def pattern(sentence: str) -> str:
@@ -187,7 +206,7 @@ def pattern(sentence: str) -> str:
             return ""
         head, tail = body[: copula.end()], body[copula.end() :]
         # After the copula a name may be what changes, too.
-        tail = _NAME.sub(_MASK, _VALUE.sub(_MASK, tail))
+        tail = _NAME.sub(_MASK, _without_values(tail))
     elif _SETS.match(body) or (_LIMITS.search(body) and not copula):
         head, tail = "", _masked(body)
     else:
@@ -195,8 +214,19 @@ def pattern(sentence: str) -> str:
     if _MASK not in tail:
         return ""
     squeezed = re.sub(r"\0(?:[\s,]*\0)*", _MASK, tail)
-    whole = _NOW.sub("", sentence[:offset] + head + squeezed)
+    whole = _lasting(sentence[:offset] + head + squeezed)
     return " ".join(whole.lower().rstrip(".!;").split())
+
+
+def _without_values(text: str) -> str:
+    if not _IN_VALUE.search(text):
+        return text
+    return _WORDS_OR_VALUE.sub(lambda found: found[1] or _MASK, text)
+
+
+def _lasting(sentence: str) -> str:
+    low = folded(sentence)
+    return _NOW.sub("", sentence) if any(word in low for word in _NOW_WORDS) else sentence
 
 
 def _masked(body: str) -> str:
@@ -217,7 +247,7 @@ def is_one_value(new: str, old: str) -> bool:
     >>> is_one_value("The deadline is May for Ann.", "The deadline is June for Bo.")
     False
     """
-    ours, theirs = (_NOW.sub("", text).lower().rstrip(".!;").split() for text in (new, old))
+    ours, theirs = (_lasting(text).lower().rstrip(".!;").split() for text in (new, old))
     for end in (0, -1):
         while ours and theirs and ours[end] == theirs[end]:
             del ours[end], theirs[end]
@@ -226,7 +256,7 @@ def is_one_value(new: str, old: str) -> bool:
 
 def may_restate(sentence: str) -> bool:
     """Tell whether a sentence that is no rule may replace an earlier one: a label, an update."""
-    return bool(_STATED_LABEL.match(sentence) or _UPDATE.search(sentence.lower()))
+    return is_labelled(sentence) or bool(_UPDATE.search(sentence.lower()))
 
 
 def restates(new: Statement, old: Statement) -> bool:
@@ -239,7 +269,9 @@ def restates(new: Statement, old: Statement) -> bool:
     least, share = (1, _UPDATED) if is_update else (_MIN_SHARED, _RESTATED)
     if shared < least or shared < share * min(len(new.words), len(old.words)):
         return False
-    if _says_the_same(new, old) or (not is_update and _is_contrast(new.text, old.text)):
+    if _says_the_same(new, old) or _names_another(new.text, old.text):
+        return False
+    if not is_update and _is_contrast(new.text, old.text):
         return False
     for others in _QUALIFIERS:
         ours, theirs = new.words & others, old.words & others
@@ -281,6 +313,16 @@ def _is_exact(word: str) -> bool:
 
 def _is_numbered(sentence: str) -> bool:
     return any(map(_is_name, _NUMERIC.finditer(sentence)))
+
+
+def _names_another(new: str, old: str) -> bool:
+    """Tell whether both speak of things with numbers, and of none that is the same."""
+    mine, yours = _numbers(new), _numbers(old)
+    return bool(mine and yours) and mine.isdisjoint(yours)
+
+
+def _numbers(sentence: str) -> set[str]:
+    return {found[0] for found in _NUMERIC.finditer(sentence) if _is_name(found)}
 
 
 def _unlabelled(sentence: str) -> list[str]:

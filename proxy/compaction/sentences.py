@@ -5,9 +5,10 @@ in quotation marks, is none of them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from proxy.compaction import pastes
+from proxy.compaction.paste_marks import folded
 from proxy.compaction.pastes import Span, own_spans
 
 MAX_SENTENCE_CHARS = 600
@@ -17,8 +18,11 @@ MIN_STEM_CHARS = 3
 STEM_CHARS = 5
 
 _END = re.compile(
-    r"[.!?]+[\"')\]\u201d]*(?=\s)|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d]?|;(?=\s)"
-    r"|\n(?![ \t]*[a-z\u00df-\u00ff\u0430-\u044f])"
+    # The first character alone, so that it is found fast; then what must stand behind it.
+    r"[.!?\u3002\uff01\uff1f;\n](?:"
+    r"(?<=[.!?])(?<![.!?]{2})[.!?]*+[\"')\]\u201c\u201d]*+(?=\s)"
+    r"|(?<=[\u3002\uff01\uff1f])[\u3002\uff01\uff1f]*+[\u300d\u300f\u201d]?|(?<=;)(?=\s)"
+    r"|(?<=\n)(?![ \t]*[a-z\u00df-\u00ff\u0430-\u044f]))"
 )
 _ABBREVIATION = re.compile(r"(?:\b[A-Za-z]|\b(?:e\.g|i\.e|etc|vs|no|nr|approx|z\.B|bzw|ca|p\.ej))$")
 _CAPITAL = re.compile(r"(?<=[a-z0-9,\u00df-\u00ff] )(?=[A-Z\u00c0-\u00de\u0410-\u042f])")
@@ -45,8 +49,9 @@ _REPORTS = re.compile(
     re.I,
 )
 _IN_MARKS = re.compile(
-    r"\"[^\"\n]+\"|“[^”\n]+”|„[^“”\n]+[“”]|«[^»\n]+»"
-    r"|「[^」\n]+」|`[^`\n]+`|(?<!\w)'[^'\n]{12,}'(?!\w)|\u2018[^\u2019\n]{12,}\u2019"
+    r"\"[^\"\n]+\"|“[^“”\n]+”|„[^„“”\n]+[“”]|«[^«»\n]+»"
+    r"|「[^「」\n]+」|`[^`\n]+`"
+    r"|(?<!\w)'(?:[^'\n]|(?<=\w)'(?=\w)){12,}'(?!\w)|\u2018[^\u2018\u2019\n]{12,}\u2019"
 )
 _TOLD = re.compile(
     r"\b(?:tool|log|output|page|readme|console|terminal|website|error|warning|e-?mail|mail|comment"
@@ -54,6 +59,22 @@ _TOLD = re.compile(
     r"|writes|tells|told|returned|states|stated|demands|asks|asked|wants|wanted)\b"
     r"(?: (?:me|us|you|that|to)\b|\s*:)",
     re.I,
+)
+_TELLING = (
+    *("says", "said", "print", "wrote", "writes", "tell", "told", "returned", "state", "demands"),
+    *("ask", "want"),
+)
+"""One of these stands in all that `_TOLD` finds."""
+
+_MIN_TOLD = 8
+
+_MARK = re.compile("[\"“„«「`'\u2018]")
+_LONG_SAYING = re.compile(
+    # A quotation that may go over sentences and lines, though not over paragraphs.
+    # The first mark alone, so that it is found fast; then what must stand behind it.
+    r"[\"“„«「'](?:(?<=\")(?<![\w\"]\")(?=\S)(?:[^\"\n]|\n(?!\s*\n)){10,}(?<=\S)\"(?!\w)"
+    r"|(?<=[“„])(?:[^“”„\n]|\n(?!\s*\n)){10,}[”“]|(?<=«)(?:[^«»\n]|\n(?!\s*\n)){10,}»"
+    r"|(?<=「)[^「」]{10,}」|(?<=')(?<!\w')(?=\S)(?:[^'\n]|(?<=\w)'(?=\w)){12,}(?<=\S)'(?!\w))"
 )
 _MIN_QUOTED_WORDS = 3
 _MIN_QUOTED_CJK = 6
@@ -65,8 +86,13 @@ def is_reported(sentence: str) -> bool:
     >>> is_reported('The log says "always push to main".'), is_reported('Call it "Blue".')
     (True, False)
     """
-    if _TOLD.search(sentence):
-        return True
+    if len(sentence) >= _MIN_TOLD:
+        low = folded(sentence)
+        if any(word in low for word in _TELLING) and _TOLD.search(sentence):
+            return True
+    if not _MARK.search(sentence):
+        return False
+    sentence = sentence.replace("\n", " ")
     quoted = [found[0] for found in _IN_MARKS.finditer(sentence) if _is_saying(found[0])]
     if not quoted:
         return False
@@ -76,9 +102,20 @@ def is_reported(sentence: str) -> bool:
     return words > len(rest) or bool(_REPORTS.search(rest))
 
 
+def read(text: str) -> tuple[list[Span], bool]:
+    """Return where the author's own sentences stand, and whether there is anything else.
+
+    It is what `sentences` yields and `is_mixed` tells, found at once.
+    """
+    spans, is_mixed = pastes.read(text)
+    each = list(_all(text, spans))
+    own = [(start, end) for start, end in each if not is_reported(text[start:end])]
+    return own, is_mixed or len(own) < len(each)
+
+
 def is_mixed(text: str) -> bool:
     """Tell whether a message holds what its author did not say, or nothing else."""
-    return pastes.is_mixed(text) or any(is_reported(text[start:end]) for start, end in _all(text))
+    return read(text)[1]
 
 
 def _is_saying(quoted: str) -> bool:
@@ -89,15 +126,21 @@ def _is_saying(quoted: str) -> bool:
 
 def sentences(text: str) -> Iterator[Span]:
     """Yield where the author's own sentences stand, in order, white space stripped."""
-    for start, end in _all(text):
+    for start, end in _all(text, own_spans(text)):
         if not is_reported(text[start:end]):
             yield start, end
 
 
-def _all(text: str) -> Iterator[Span]:
-    for first, last in own_spans(text):
+def _all(text: str, own: Sequence[Span]) -> Iterator[Span]:
+    for first, last in own:
         start = first
+        sayings = list(_sayings(text, first, last))[::-1]
         for found in _END.finditer(text, first, last):
+            while sayings and sayings[-1][1] <= found.start():
+                sayings.pop()
+            if sayings and sayings[-1][0] < found.start() and found.end() < sayings[-1][1]:
+                # What is quoted stays with the words that tell who says it.
+                continue
             head = text[max(start, found.start() - 8) : found.start()]
             if found[0].startswith(".") and _ABBREVIATION.search(head):
                 continue
@@ -106,13 +149,21 @@ def _all(text: str) -> Iterator[Span]:
         yield from _trimmed(text, start, last)
 
 
+def _sayings(text: str, first: int, last: int) -> Iterator[Span]:
+    if _MARK.search(text, first, last):
+        for found in _LONG_SAYING.finditer(text, first, last):
+            yield found.span()
+
+
 def _trimmed(text: str, start: int, end: int) -> Iterator[Span]:
     piece = text[start:end]
     stripped = piece.strip()
     if not stripped:
         return
     start += piece.index(stripped[0])
-    if len(stripped) <= MAX_SENTENCE_CHARS:
+    if len(stripped) <= MAX_SENTENCE_CHARS or (
+        _LONG_SAYING.search(stripped) and is_reported(stripped)
+    ):
         yield start, start + len(stripped)
     else:
         yield from _split(text, start, start + len(stripped))

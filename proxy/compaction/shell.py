@@ -71,9 +71,11 @@ def without_documents(command: str) -> str:
         return command
     parts, at = [], 0
     for found in _DOCUMENT.finditer(command):
-        start = command.find("\n", found.end())
-        if found.start() < at or start < 0:
+        if found.start() < at:
             continue
+        start = command.find("\n", found.end())
+        if start < 0:
+            break
         end = _end_of(command, found[2], start)
         if end - start > _SHORT_DOCUMENT:
             parts += [command[at:start], " … "]
@@ -82,14 +84,8 @@ def without_documents(command: str) -> str:
 
 
 def _end_of(command: str, word: str, start: int) -> int:
-    at = command.find(word, start)
-    while at >= 0:
-        before, after = command.rfind("\n", start, at), at + len(word)
-        is_alone = before >= 0 and not command[before:at].strip()
-        if is_alone and command[after : after + 1] in {"", "\n", "\r", ")"}:
-            return at
-        at = command.find(word, after)
-    return len(command)
+    found = re.compile(rf"\n[^\S\n]*+({word})(?=[\n\r)]|\Z)").search(command, start)
+    return found.start(1) if found else len(command)
 
 
 def files_of(command: str) -> Named:

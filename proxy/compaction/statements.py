@@ -5,7 +5,7 @@ word that announces a decision. Lines of logs, code and tables of a tool runner 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,7 +17,9 @@ MAX_LINES_OF_ANSWER = 200
 MAX_PARAGRAPH_CHARS = 4_000
 """A longer line of an answer is data."""
 
+MAX_GOES_ON_CHARS = 140
 MAX_PAIRS = 600
+_SENTENCE_WORDS = 5
 
 _NOISE = re.compile(
     # Log lines, places in files, code, and what a tool runner writes around an output.
@@ -33,16 +35,37 @@ _NOISE = re.compile(
 _CODE = frozenset("{}[]()\"'<>#/@+|&`;")
 """What begins so is code, markup or data unless it has a label."""
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d\d:\d\d")
 _NUMBERED = re.compile(r"^\d{1,6}(?:\t|\u2192|\| ?)\s*")
 """What tools put in front of the lines of a file."""
 
+_SOURCE = re.compile(
+    r"[ \t]*(?:\d{1,6}(?:\t|\u2192|\| ?)|\S+?:\d+[:-])?[ \t]*[+-]?[ \t]*"
+    r"(?:(?:async |export |pub |public |private |static )*"
+    r"(?:def|class|fn|func|function|interface|struct|enum|const|let|var|impl|type) \w"
+    r"|(?:import|from|package|use|using|namespace) [\w.\"'{*<]|#include\b|return\b"
+    r"|(?:if|for|while|with|try|else|elif|except|switch|case)\b.*[:{]$|@\w[\w.]*(?:\(|$)"
+    r"|(?:await |self\.)|(?:\w+ = )?[\w.]+\((?:.*\))?[,;]?$)"
+)
+"""A line of source code, however a tool prints it."""
+
+_SOURCE_SHARE = 0.15
+_FEWEST_LINES = 4
+_LINES_JUDGED = 120
+_COMMENT = frozenset({"TODO", "FIXME", "XXX", "HACK", "NOTE", "BUG", "SECURITY"})
+"""Labels of comments in source code."""
+
 _LEVEL = re.compile(r"(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|CRITICAL)\b")
+_STOP = re.compile(r"(?<=[a-z0-9])[.!]\s")
+_CLOSED = re.compile(r"(?<!\\)\"")
 _PLACE = re.compile(r"\S:\d+:")
-_UPPER_LABEL = re.compile(r"\b[A-Z]{3,}(?: [A-Z]{2,}){0,3}: ")
+_UPPER_LABEL = re.compile(r"[A-Z](?<!\w[A-Z])[A-Z]{2,}(?: [A-Z]{2,}){0,3}: ")
+"""Begins with a class of characters, as others here, so that most of a line is passed over fast."""
+
 _LEVELS = frozenset(
     {"INFO", "DEBUG", "WARNING", "WARN", "ERROR", "TRACE", "FATAL", "CRITICAL", "HTTP", "SYSTEM"}
     | {"USER", "ASSISTANT", "TOOL", "DEVELOPER", "HUMAN", "RULE", "INSTRUCTION", "IGNORE"}
-    | {"PGID", "PID", "EXIT", "FAIL", "FAILED", "PASS", "PASSED", "SKIP"}
+    | {"URL", "PGID", "PID", "EXIT", "FAIL", "FAILED", "PASS", "PASSED", "SKIP"}
     | {
         "IMPORTANT",
         "ATTENTION",
@@ -63,22 +86,31 @@ _KEY_VALUE = re.compile(
 )
 _COPULAS = re.compile(r" (?:is|are|was|were) ")
 _PAIR = re.compile(
-    r"\"([A-Za-z][\w .-]{0,40})\"\s*:\s*(-?\d[\d.eE+-]*|\"[^\"\\\n]{1,60}\"|true|false)"
+    r"\"([A-Za-z][\w .-]{1,40})\"\s*:\s*(-?\d[\d.eE+-]*|\"[^\"\\\n]{1,60}\"|true|false)"
     r"(?=\s*[,}\n])"
 )
 _PROSE = re.compile(
     r"[A-Z][\w'\u2019/-]* (?:[\w'\u2019\"`()%$€/.,:;@#+-]+ ){2,40}[\w'\u2019\"`()%$€/.,:;@#+-]+$"
 )
-_PERSON = re.compile(r"(?<=[a-z] )[A-Z][a-z]+(?: [A-Z][a-z]+)+")
+_PERSON = re.compile(r"[A-Z](?<=[a-z] [A-Z])[a-z]+(?: [A-Z][a-z]+)+")
+_PROGRESS = re.compile(r"\b\d+(?: of |/)\d+\b")
 _CODE_MARKS = re.compile(r"[{}<>|;]|\w\([^()]*\)\W*$|[=!]=|=>")
+_TYPED = re.compile(r"^[A-Z]+: \w+\[.*\] = |^[A-Z]+: [\w.]+ = ")
+"""A name in capitals with its type, in source code."""
+
+_NO_LABEL = re.compile(
+    r" [=:]=? |\w\[|[(\[{=,]$|\"{3}|'{3}|[A-Z ]+: (?:[\w.]+$|[\[({\"'])|[^\"]*\"[^\"]*$"
+)
+"""What stands behind a word in capitals in source code is no statement."""
+
 _VERB = re.compile(
     r"\b(?:is|are|was|were|will|has|have|uses?|runs?|lives?|needs?|must|expires?|starts?|ends?"
     r"|moved|agreed|decided|chose|owns?|costs?|takes?)\b"
 )
 _TOTAL = re.compile(r"(?:TOTAL|Total|All files|Overall|Sum)\b[ |:\t].{0,140}\d")
 _SUMMARY = re.compile(
-    r"\b\d+ (?:passed|failed|failing|passing|skipped|errors?|failures?)\b|\bRan \d+ tests?\b"
-    r"|\bTests run: \d"
+    r"[\dRT](?<!\w[\dRT])(?:(?<=\d)\d* (?:passed|failed|failing|passing|skipped|errors?"
+    r"|failures?)\b|(?<=R)an \d+ tests?\b|(?<=T)ests run: \d)"
 )
 _CUES = re.compile(
     r"\b(?:decid\w+|decision|root cause|next (?:step|up)|open question|conclu\w+|turn(?:s|ed) out"
@@ -113,23 +145,35 @@ class Stated:
     is_kept: bool = False
     """Whether it is taken out of many."""
     is_numeric: bool = False
+    is_sentence: bool = False
+    """Whether it is a sentence under a label, which its subject tells but for the values."""
 
 
-def of_output(text: str) -> Iterator[Stated]:
-    """Yield what a tool printed that states something, in order; pairs of JSON last."""
+def of_output(text: str, *, is_code: bool = False) -> Iterator[Stated]:
+    """Yield what a tool printed that states something, in order; pairs of JSON last.
+
+    Args:
+        text: what was printed.
+        is_code: whether it is known to be source code; of that, only what stands under a label
+            states something.
+    """
+    lines = text.splitlines()
+    if is_code or is_source(lines):
+        yield from _of_source(lines, has_notes=not is_code)
+        return
     summary: Stated | None = None
     low = text.lower()
     has_cue = any(word in low for word in _CUE_WORDS)
-    for raw in text.splitlines():
+    for raw in lines:
         line = _bare(raw)
         if len(line) < 4 or (line[0] in _CODE and ": " not in line):
             continue
         if len(line) > 2 * MAX_LINE_CHARS:
             yield from _labelled(line)
-        elif line[0] in "=TRt0123456789" and _SUMMARY.search(line) and len(line) <= MAX_LINE_CHARS:
+        elif _is_summary(line):
             # The last of an output tells of all of it.
             summary = Stated(raw.strip().strip("= "), "\0summary", is_kept=True)
-        elif _TOTAL.match(line):
+        elif line[0] in "TAOS" and _TOTAL.match(line):
             yield Stated(line, "\0total", is_kept=True)
         else:
             yield from _of_line(line, has_cue=has_cue)
@@ -137,6 +181,45 @@ def of_output(text: str) -> Iterator[Stated]:
         yield summary
     if '":' in text:
         yield from _pairs(text)
+
+
+def is_source(lines: Sequence[str]) -> bool:
+    """Tell whether an output is source code, or lines of it: a listing, a search, a patch."""
+    judged = [line for line in lines[:_LINES_JUDGED] if line and not line.isspace()]
+    if len(judged) < _FEWEST_LINES:
+        return False
+    wanted = _SOURCE_SHARE * len(judged)
+    found = 0
+    for line in judged:
+        found += _SOURCE.match(line) is not None
+        if found > wanted:
+            return True
+    return False
+
+
+def _of_source(lines: Iterable[str], *, has_notes: bool) -> Iterator[Stated]:
+    """Yield what stands under a label, and notes at the margin where there may be any."""
+    for raw in lines:
+        line = _bare(raw)
+        if has_notes and raw[:1].isalnum() and raw[0] == line[:1] and _is_note(line):
+            yield replace(_key_value(line) or Stated(line, ""), is_telling=True, is_kept=True)
+            continue
+        for stated in _labelled(line) if ": " in line else ():
+            label, _, said = stated.line.partition(": ")
+            if label not in _COMMENT and " " in said and not _NO_LABEL.search(stated.line):
+                yield stated
+
+
+def _is_note(line: str) -> bool:
+    if not 4 <= len(line) <= MAX_LINE_CHARS or _SOURCE.match(line) or _NOISE.match(line):
+        return False
+    return _is_telling(line, has_cue=True)
+
+
+def _is_summary(line: str) -> bool:
+    if line[0] not in "=TRt0123456789" or len(line) > MAX_LINE_CHARS:
+        return False
+    return _SUMMARY.search(line) is not None and not _TIME.match(line)
 
 
 def _bare(raw: str) -> str:
@@ -193,6 +276,8 @@ def _key_value(line: str) -> Stated | None:
     found = _KEY_VALUE.match(line) if rules.has_value(line) else None
     if found is None or _LEVEL.match(found[2]) or not rules.has_value(found[2]):
         return None
+    if " object at 0x" in line:
+        return None
     subject = " ".join(w for w in found[1].lower().split() if w not in _FILLERS)
     return Stated(line, subject, is_numeric=bool(_STARTS_NUMERIC.match(found[2])))
 
@@ -211,11 +296,25 @@ def _labelled(line: str) -> Iterator[Stated]:
         said = line[found.start() : found.start() + MAX_LINE_CHARS]
         if len(said) == MAX_LINE_CHARS:
             said = said[: max(said.rfind(". ") + 1, 80)]
-        said = said.strip()
-        if said.endswith((";", "{", "})", "))")):
+        # What follows in a row of a table, or behind a text of JSON, is not said.
+        said = said.partition(" | ")[0].rstrip(" |")
+        closed = _CLOSED.search(said) if line.count('"', 0, found.start()) % 2 else None
+        if closed:
+            said = said[: closed.start()]
+        if said.endswith((";", "{", "})", "))")) or _TYPED.search(said):
             return
-        yield Stated(said, rules.pattern(said), is_telling=True, is_kept=True)
+        yield _under_label(said)
         return
+
+
+def _under_label(said: str) -> Stated:
+    # What goes on behind the first sentence is about the same.
+    about = _STOP.split(said, maxsplit=1)[0]
+    subject = rules.pattern(about)
+    if not subject and _PROGRESS.search(about):
+        subject = _PROGRESS.sub("\0", about).lower().rstrip(".")
+    is_sentence = subject.count(" ") >= _SENTENCE_WORDS
+    return Stated(said, subject, is_telling=True, is_kept=True, is_sentence=is_sentence)
 
 
 def of_answer(text: str) -> Iterator[Stated]:
@@ -230,17 +329,26 @@ def of_answer(text: str) -> Iterator[Stated]:
         if not 4 <= len(line) <= MAX_PARAGRAPH_CHARS or "?" in line or _NOISE.match(line):
             continue
         if len(line) <= MAX_LINE_CHARS and _UPPER_LABEL.match(line):
-            yield Stated(line, rules.pattern(line), is_telling=True, is_kept=True)
+            yield _under_label(line)
             continue
-        for start, end in sentences(line):
+        told = 0
+        for start, end in (spans := list(sentences(line))):
             said = line[start:end]
-            if len(said) <= MAX_LINE_CHARS and not _PLACE.search(said):
+            if start < told or len(said) > MAX_LINE_CHARS or _PLACE.search(said):
+                continue
+            label = _UPPER_LABEL.search(said)
+            if label is None:
                 yield from _statement(said)
+                continue
+            # Short sentences behind a label go on with it.
+            start += label.start()
+            told = max(last for _, last in spans if last <= max(end, start + MAX_GOES_ON_CHARS))
+            yield _under_label(line[start:told])
 
 
 def _statement(said: str) -> Iterator[Stated]:
     stated = _key_value(said)
-    is_telling = bool(_UPPER_LABEL.search(said) or _has_cue(said))
+    is_telling = _has_cue(said)
     if stated is not None and stated.is_numeric:
         yield replace(stated, is_telling=is_telling)
     elif stated is not None or is_telling:

@@ -6,6 +6,7 @@ patches become calls like any other. What a person ran and pasted is read as wel
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from proxy import codec
 from proxy.codec import Json
@@ -28,6 +29,9 @@ EDIT = "edit_file"
 """Name of the call that stands for a search-and-replace block."""
 
 _MEMBERS_CHARS = 6_000
+MAX_ELEMENTS = 500
+"""So many elements of one text are looked into: each costs up to `_MEMBERS_CHARS`."""
+
 _MEMBERS = frozenset({"path", "file_path", "command", "target_file", "filename", "files", "args"})
 
 
@@ -52,34 +56,35 @@ def command_of(text: str) -> str:
 
 
 def _elements(text: str) -> Iterator[Call]:
-    for part in text.split("<tool_call>")[1:]:
+    for part in text.split("<tool_call>", MAX_ELEMENTS)[1:]:
         yield from _json_call(part.partition("</tool_call>")[0].strip())
     if "<function=" in text:
-        for found in _FUNCTION.finditer(text):
-            end = text.find("</function>", found.end())
-            stop = min(len(text) if end < 0 else end, found.end() + _MEMBERS_CHARS)
-            given = _PARAMETER.findall(text, found.end(), stop)
+        for found in islice(_FUNCTION.finditer(text), MAX_ELEMENTS):
+            given = _PARAMETER.findall(_inside(text, found.end(), "</function>"))
             yield _call(found[1], {key: value.strip() for key, value in given})
-    for found in _ELEMENT.finditer(text):
-        end = text.find(f"</{found[1]}>", found.end(), found.end() + _MEMBERS_CHARS)
-        given = _MEMBER.findall(text, found.end(), found.end() + _MEMBERS_CHARS if end < 0 else end)
+    for found in islice(_ELEMENT.finditer(text), MAX_ELEMENTS):
+        given = _MEMBER.findall(_inside(text, found.end(), f"</{found[1]}>"))
         members = {key: value.strip() for key, value in given if key in _MEMBERS}
         if members:
             yield _call(found[1], members)
 
 
+def _inside(text: str, start: int, closing: str) -> str:
+    return text[start : start + _MEMBERS_CHARS].partition(closing)[0]
+
+
 def _json_call(body: str) -> Iterator[Call]:
     try:
         value = codec.loads(body)
+        if isinstance(value, dict):
+            given = value.get("arguments", value.get("parameters"))
+            if isinstance(given, dict):
+                given = codec.dumps(given).decode()
+            if isinstance(given, str):
+                yield Call("", codec.as_text(value.get("name")), given)
     except codec.MalformedJson:
+        # No JSON, or nested too deeply to be written again.
         return
-    if isinstance(value, dict):
-        given = value.get("arguments", value.get("parameters"))
-        name = codec.as_text(value.get("name"))
-        if isinstance(given, str):
-            yield Call("", name, given)
-        elif isinstance(given, dict):
-            yield Call("", name, codec.dumps(given).decode())
 
 
 def _call(name: str, members: dict[str, str]) -> Call:

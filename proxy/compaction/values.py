@@ -9,10 +9,12 @@ a log: of these only what is labelled, told in a sentence, a total or changed is
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.compaction.addressed import is_instruction
-from proxy.compaction.statements import Stated, of_answer, of_output
+from proxy.compaction.findings import Findings
+from proxy.compaction.statements import Stated, is_source, of_answer, of_output
 
 MAX_OF_ONE = 12
 """Lines of one output; of more only the telling ones count."""
@@ -30,6 +32,11 @@ MAX_CHANGED = 6
 
 MAX_REMEMBERED = 6_000
 
+_SOURCE_FILE = re.compile(
+    r"\.(?:py|pyi|[cm]?[jt]sx?|go|rs|rb|java|kt|swift|c|h|cc|cpp|hpp|cs|php|scala|lua|css|scss"
+    r"|html?|vue|svelte|sql|proto)$"
+)
+_DATA_FILE = re.compile(r"\.(?:json[5l]?|ya?ml|toml|lock|ini|cfg|conf|xml|csv|svg|ipynb|mod|sum)$")
 _DURATION = re.compile(r"\bin \d[\d.]*\s?m?s\b.*|\b\d[\d.]*\s?m?s\b")
 _TICKING = re.compile(r"time|date|elapsed|took|pid|uptime|seed|hash|token|timestamp|_at$", re.I)
 _VAGUE = frozenset(
@@ -66,6 +73,8 @@ class Values:
         self._seen: dict[tuple[str, str], str] = {}
         self._by_subject: dict[str, set[str]] = {}
         self._asked: dict[tuple[str, str], None] = {}
+        self._labelled: dict[str, tuple[str, str]] = {}
+        """Where a sentence under a label was stated last, whatever stands in it."""
         self.at = 0
         """Index of the item that is gone through."""
 
@@ -73,24 +82,27 @@ class Values:
         """Return every value once, the newest last."""
         subjects = Counter(subject for _, subject in self._asked)
         is_usual = len(self._asked) > MANY_ASKED
+        # Several files may say the same; it is told once, where it was said last.
+        newest = {value.line: key for key, value in self._values.items()}
         # What a session asks for all the time is nothing that stands out.
         return tuple(
             replace(value, telling=False)
             if key in self._asked and (is_usual or subjects[key[1]] > FEW)
             else value
             for key, value in self._values.items()
+            if newest[value.line] == key
         )
 
     def take_output(self, text: str, source: str) -> None:
         """Take what a tool printed; `source` tells the file, command or tool."""
-        stated = {line.line: line for line in of_output(text) if not is_instruction(line.line)}
-        lines = _without_columns(list(stated.values()))
+        is_code = source.startswith("file:") and bool(_SOURCE_FILE.search(source))
+        lines = _without_columns((_OF_CODE if is_code else _OF_OUTPUT).of(text))
         few = 0 < len(lines) <= FEW and text.count("\n", 0, 4000) < FEW_LINES
         changed = [line for line in lines if self._is_changed(line, source)]
-        natural = [line for line in changed if not any(map(str.isdigit, line.subject))]
+        natural = [line for line in changed if not _is_row(line)]
         is_volatile = len(natural) > MAX_CHANGED
-        rows = [line for line in lines if any(map(str.isdigit, line.subject))]
-        kept = lines if len(rows) < ROWS else [line for line in lines if line not in rows]
+        rows = [line for line in lines if _is_row(line)]
+        kept = lines if len(rows) < ROWS else [line for line in lines if not _is_row(line)]
         if len(lines) > MAX_OF_ONE:
             anew = {line.line for line in ([] if is_volatile else natural)}
             kept = [
@@ -111,7 +123,7 @@ class Values:
 
     def take_answer(self, text: str) -> None:
         """Take what the assistant stated."""
-        stated = list(of_answer(text))
+        stated = list(_OF_ANSWER.of(text))
         for line in stated if len(stated) <= MAX_OF_ONE else _most_telling(stated):
             self._put(line, "", "assistant", is_telling=line.is_telling)
 
@@ -129,6 +141,13 @@ class Values:
         if old is None and not was and line.is_numeric:
             other = self._said_elsewhere(line.subject, source)
             was = "" if other is None else self._values.pop(other).line
+        if line.is_sentence:
+            other = self._labelled.get(line.subject)
+            if old is None and not was and other in self._values:
+                # The same sentence is about the same thing, wherever it is printed.
+                old = self._values.pop(other)
+                was = old.line
+            self._labelled[line.subject] = key
         if _same(was, line.line):
             was = old.was if old is not None else ""
         value = Value(line.line, by, was, is_telling or (old is not None and old.telling), self.at)
@@ -149,11 +168,37 @@ class Values:
         return sources[0], subject
 
 
+def holds_data(text: str, source: str) -> bool:
+    """Tell whether a tool printed code or data: by the file's name, or by its look."""
+    if source.startswith("file:") and (_SOURCE_FILE.search(source) or _DATA_FILE.search(source)):
+        return True
+    return is_source(text.splitlines())
+
+
+def _is_row(line: Stated) -> bool:
+    return any(map(str.isdigit, line.subject))
+
+
 def _same(old: str, new: str) -> bool:
     return old == new or _DURATION.sub("", old) == _DURATION.sub("", new)
 
 
-def _without_columns(lines: list[Stated]) -> list[Stated]:
+def _printed(text: str, *, is_code: bool) -> tuple[Stated, ...]:
+    stated = {line.line: line for line in of_output(text, is_code=is_code)}
+    return tuple(line for line in stated.values() if not is_instruction(line.line))
+
+
+def _size(lines: Sequence[Stated]) -> int:
+    return sum(_LINE_BYTES + len(line.line) + len(line.subject) for line in lines)
+
+
+_LINE_BYTES = 200
+_OF_OUTPUT = Findings(lambda texts: _printed(*texts, is_code=False), _size, 3 * 2**19)
+_OF_CODE = Findings(lambda texts: _printed(*texts, is_code=True), _size, 2**19)
+_OF_ANSWER = Findings(lambda texts: tuple(of_answer(*texts)), _size, 2**19)
+
+
+def _without_columns(lines: Sequence[Stated]) -> list[Stated]:
     counts: dict[str, int] = {}
     for line in lines:
         counts[line.subject] = counts.get(line.subject, 0) + 1

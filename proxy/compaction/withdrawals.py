@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from proxy.compaction import liftings
+from proxy.compaction import lifting_words, liftings
 from proxy.compaction.rules import QUESTION_MARKS, Statement, apart, subject
 from proxy.compaction.sentences import stems
 from proxy.compaction.wordings import ASCII_WORD, TASK, is_plain
@@ -64,17 +64,23 @@ class Rule:
     def __init__(self, statement: Statement) -> None:
         low = _plain(statement.text)
         self.statement = statement
-        self.words = statement.words - liftings.SCOPES
+        self.words = statement.words - lifting_words.SCOPES
         self.values = _values(statement.text)
         # What it demands besides was never forbidden.
         forbidden = " ".join(filter(liftings.FORBIDS.search, liftings.CLAUSES.split(low)))
         self.forbidden = self._in_order(forbidden) if restricts(low) else ()
         self.is_joined = bool(liftings.JOINED.search(low))
         demands = bool(liftings.DEMANDS.search(low))
-        self.relieves = demands or not restricts(low)
+        self.relieves = demands or not liftings.FORBIDS.search(low)
         """Whether it demands something that one may be spared."""
         self.is_open = bool(demands or liftings.CONTRAST.search(low) or _demands_first(low))
         """Whether to allow what it forbids may leave it as it is."""
+
+    def ends_with_any(self, low: str) -> bool:
+        """Tell whether the last thing that it forbids is named in a text, letter by letter."""
+        last = self.forbidden[-1:]
+        same = set(_WORD.findall(low)).intersection(_WORD.findall(_plain(self.statement.text)))
+        return any(stems(word).intersection(last) for word in same)
 
     def _in_order(self, text: str) -> tuple[str, ...]:
         found = [stem for word in _WORD.findall(apart(text)) for stem in sorted(stems(word))]
@@ -88,8 +94,8 @@ def read(sentence: str) -> Withdrawal | None:
     (<Form.REVOKES: 'revokes'>, None)
     """
     low = _plain(sentence)
-    if not liftings.may_lift(ASCII_WORD.findall(low)) and (
-        is_plain(low) or not liftings.ROOTS.search(low)
+    if not lifting_words.may_lift(ASCII_WORD.findall(low)) and (
+        is_plain(low) or not lifting_words.ROOTS.search(low)
     ):
         return None
     # What is quoted, somebody else said.
@@ -107,9 +113,12 @@ def read(sentence: str) -> Withdrawal | None:
 
 def _clause(form: Form, part: str) -> str:
     """Return the part up to the comma after what is allowed; the rest is another matter."""
-    if form is Form.PERMITS and (found := liftings.PERMITTED.search(part)):
+    ends = liftings.PERMITTED if form is Form.PERMITS else liftings.ENDED
+    if form in {Form.PERMITS, Form.REVOKES} and (found := ends.search(part)):
         end = _COMMA.search(part, found.end())
-        return part[: end.start()] if end else part
+        first = part[: end.start()] if end else part
+        # ``The freeze is over`` alone says not what was frozen.
+        return first if form is Form.PERMITS or _about(form, first) else part
     return part
 
 
@@ -126,15 +135,29 @@ def _form(low: str) -> tuple[Form | None, bool]:
         if liftings.DELETES.search(low):
             # A program has rules, too.
             return Form.REVOKES, bool(liftings.SPOKEN.search(low))
+    if liftings.BAN_DROPPED.search(low):
+        return Form.REVOKES, True
     if liftings.POINTS.match(low):
         return Form.POINTS, True
+    return _allowing(low)
+
+
+def _allowing(low: str) -> tuple[Form | None, bool]:
     if liftings.PERMITTED.search(low):
-        return Form.PERMITS, True
+        return Form.PERMITS, _is_for_us(low)
     if liftings.RELIEVED.search(low):
         return Form.RELIEVES, True
     if liftings.NOT_NEEDED.search(low) or liftings.LIFTED.search(low):
         return Form.RELIEVES, False
+    if liftings.FORGETS.search(low):
+        return Form.REVOKES, False
     return None, False
+
+
+def _is_for_us(low: str) -> bool:
+    """Tell whether it is not somebody else who may do something: customers, tests, a colleague."""
+    found = liftings.OTHERS.match(low)
+    return not found or bool(liftings.DOES.search(found[1]))
 
 
 def withdrawn_by(
@@ -151,8 +174,10 @@ def withdrawn_by(
     rules = [rule for rule in earlier if rule.statement.message < number]
     if found is None or not rules:
         return
-    about = _about(found)
-    if found.form is Form.POINTS:
+    about = _about(found.form, found.text)
+    if numbered := liftings.NUMBERED.search(found.text):
+        yield from _numbered(found, numbered[1], rules)
+    elif found.form is Form.POINTS:
         yield from _last_said(rules, number)
     elif about:
         yield from _meant(found, about, _values(sentence), rules)
@@ -166,12 +191,23 @@ def withdrawn_by(
         yield rules[-1], found.is_sure and is_single and is_last
 
 
-def _about(found: Withdrawal) -> set[str]:
-    text = liftings.NAMES.sub(" ", found.text)
+def _about(form: Form, text: str) -> set[str]:
+    text = liftings.PREFACE.sub("", liftings.STOPPED.sub(r"\1", text))
+    text = liftings.IN_FORCE.sub(" ", liftings.NAMES.sub(" ", text))
     if not text.isascii():
-        text = liftings.CJK_FILLERS.sub(" ", text)
-    about = stems(apart(text)) - liftings.WORDS - liftings.SCOPES
-    return about - liftings.VERBS if found.form in {Form.REVOKES, Form.POINTS} else about
+        text = lifting_words.CJK_FILLERS.sub(" ", text)
+    telling = (word for word in _WORD.findall(apart(text)) if word not in lifting_words.WORDS)
+    about = stems(" ".join(telling)) - lifting_words.SCOPES
+    return about - lifting_words.VERBS if form in {Form.REVOKES, Form.POINTS} else about
+
+
+def _numbered(found: Withdrawal, number: str, rules: Sequence[Rule]) -> Iterator[tuple[Rule, bool]]:
+    named = [
+        rule
+        for rule in rules
+        if (own := liftings.NUMBERED.search(_plain(rule.statement.text))) and own[1] == number
+    ]
+    yield from ((rule, found.is_sure and len(named) == 1) for rule in named)
 
 
 def _last_said(rules: Sequence[Rule], number: int) -> Iterator[tuple[Rule, bool]]:
@@ -196,8 +232,10 @@ def _meant(
     # Of several that fit as well, any may be meant; the same rule twice is one.
     is_single = len({rule.words for rule in first}) == 1
     has_many = bool(liftings.SEVERAL.search(found.text))
+    if best == 1.0 and found.is_sure and not has_many:
+        # What fits as a whole is meant; others are not even hinted at.
+        scored = [(score, rule) for score, rule in scored if score == best]
     for score, rule in scored:
-        # What fits as a whole is meant, whatever else fits.
         is_best = score == 1.0 or (score == best and is_single)
         is_meant = score > _HINT and (has_many or is_best)
         yield rule, found.is_sure and is_meant
@@ -224,8 +262,16 @@ def _score(found: Withdrawal, about: set[str], rule: Rule) -> float:
         return 0.0
     named, of_rule = shared / len(about), min(1.0, shared / len(theirs))
     score = _fit(found, rule, about, shared, named, of_rule)
-    # To allow once what needs an approval each time is no withdrawal.
-    return min(score, _HINT) if permits and rule.is_open else score
+    if permits and rule.is_open and not _allows_without(found, about, rule):
+        # To allow once what needs an approval each time is no withdrawal.
+        return min(score, _HINT)
+    return score
+
+
+def _allows_without(found: Withdrawal, about: set[str], rule: Rule) -> bool:
+    """Tell whether what is allowed is all that a rule speaks of, its approval included."""
+    is_spared = liftings.WITHOUT.search(found.text) and liftings.AGAIN.search(found.text)
+    return bool(is_spared) and _shared(about, rule.words, bends=False) == len(rule.words)
 
 
 def _fit(
@@ -259,8 +305,12 @@ def _restores(found: Withdrawal, about: set[str], rule: Rule) -> bool:
     """
     if found.form is not Form.PERMITS:
         return True
-    is_first = _shared(about, rule.forbidden[:1], bends=False)
-    return bool(is_first and liftings.AGAIN.search(found.text))
+    if not liftings.AGAIN.search(found.text):
+        return False
+    if _shared(about, rule.forbidden[:1], bends=False):
+        return True
+    # Of a thing that is allowed again, everything is: what was forbidden to do with it, too.
+    return not liftings.DOES.search(found.text) and rule.ends_with_any(found.text)
 
 
 _MIN_SHARED = 2

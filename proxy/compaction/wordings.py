@@ -84,7 +84,9 @@ MANNER = re.compile(
     r" [^,]{3,120},\s*(?:please |then |always "
     r"|just |also )*(?:stop|ask|tell|warn|ping|notify|escalate|flag|wait|pause|abort|check with"
     r"|report"
-    r"|say so|mention|let (?:me|us) know)\b|nothing\b|nobody\b|(?:my|our) [\w -]{2,40} (?:is|are"
+    r"|say so|mention|let (?:me|us) know)\b|if (?:an?|any|some|one) [^,]{3,100}, (?:please |then )?"
+    r"(?!(?:it|the|they|there|i|we|you|this|that|an?|what|why|how|does|is|do|can)\b)[a-z]+\b"
+    r"|nothing\b|nobody\b|(?:my|our) [\w -]{2,40} (?:is|are"
     r"|must)\b|make no\b|no \w+"
     r")",
 )
@@ -164,6 +166,7 @@ OTHER = re.compile(
     r"|(?:show|list|name|find|give)(?: me| us)? (?:all|every|each|any)\b(?!.*\b(?:only|always|each"
     r"|in|as|first|style|throughout|everywhere)\b)"
     # Figures of speech.
+    r"|(?:that(?:['\u2019]s| is| was|['\u2019]ll be)|this is) (?:all|it|everything|enough|fine)\b"
     r"|(?:no (?:problem|worries|idea|such|luck|doubt|way|rush|hurry|funciona|sé|hay|está|puedo"
     r"|entiendo|responde|tengo)|never ?mind|all (?:of (?:the"
     r"|that|them|this)|good|done|set|right|clear|fine|in all)|(?:do not|don['\u2019]?t) worry(?:"
@@ -205,7 +208,8 @@ EUROPEAN_REPORT = re.compile(
     r"|sono)\b(?:"
     r" mai)?|\b(?:ho|ha|è) (?:sempre|mai)\b"
     r"|\bnão (?:funciona|sei|há|consigo|vejo|tenho|entendo|responde|existe|aparece|foi|deu|dá)\b"
-    r"|\b(?:el|la|los|las|o|a|os|as|il|lo|de|het) \w+ (?:\w+ )?(?:nunca|siempre|sempre|mai|nooit"
+    r"|\b(?:el|la|los|las|o|a|os|as|il|lo|de(?! a[gh]ora)|het) \w+ (?:\w+ )?(?:nunca|siempre"
+    r"|sempre|mai|nooit"
     r"|altijd) (?!deb|dev|tem\b|tiene|mag|moet)\w+"
     r"|\b(?:il|lo|la|gli|le|o|a) \w+ (?!dev)\w+ (?:sempre|mai)\b"
     r"|\b(?:der|die|das|ein\w*|mein\w*) \w+ (?!muss|darf|soll|ist\b|hat\b)\w+t (?:immer|nie\w*)\b"
@@ -330,7 +334,8 @@ RULE_LABEL = re.compile(
     r"|restrição|правило|ограничение|规则|约束|偏好|要求|ルール|制約|규칙|제약)\s*[:\uff1a]",
 )
 _TRIGGER_WORDS = """
-    always never from henceforth forward future times circumstances case matter must mustn may only
+    always never if from henceforth forward future times circumstances case matter must mustn may
+    only
     allowed forbidden prohibited limits refrain make sure ensure every each time whenever default
     without until before stick prefer prefers preferred preference preferably rather would like want
     wants should have has needs need longer anymore instead now today keep avoid no exception

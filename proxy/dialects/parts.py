@@ -75,7 +75,8 @@ def file_of(fields: JsonObject) -> Binary:
     """Read a file by its member ``file_data``; any other part counts as a file too."""
     data = codec.as_text(fields.get("file_data"))
     split = images.split_data_url(data)
-    return Binary("file", split[0] if split else "", size_bytes=_decoded_size(data))
+    name = codec.as_text(fields.get("filename"))
+    return Binary("file", split[0] if split else "", size_bytes=_decoded_size(data), name=name)
 
 
 def _decoded_size(data: str) -> int:

@@ -13,6 +13,9 @@ from compaction_kit.corpus import build_random_session
 from compaction_kit.generated import build_generated_session
 from compaction_kit.session import SeededSession, build_seeded_session
 
+STRICT = frozenset({"safety_rule", "hard_constraint", "user_preference"})
+"""Kinds of the kit of which nothing may be lost."""
+
 _MARKED = re.compile(r"superseded|withdrawn")
 
 
@@ -61,10 +64,30 @@ def seeded() -> Corpus:
 
 def spread() -> Corpus:
     """The same twenty, the facts printed by tools and the goals stated by the assistant."""
-    corpus = seeded()
-    facts = frozenset(plant.text for plant in corpus.plants if plant.kind == "fact")
-    goals = frozenset(plant.text for plant in corpus.plants if plant.kind == "goal_state")
-    return replace(corpus, name="spread", by_tools=facts, by_assistant=goals)
+    return replace(spread_of(seeded()), name="spread")
+
+
+def spread_of(corpus: Corpus) -> Corpus:
+    """A session of the kit, its facts printed by tools and its goals stated by the assistant.
+
+    What a fact or a goal replaces comes from where it comes from.
+    """
+    return replace(
+        corpus,
+        name=f"{corpus.name}, spread",
+        by_tools=_stating(corpus, "fact"),
+        by_assistant=_stating(corpus, "goal_state"),
+    )
+
+
+def _stating(corpus: Corpus, kind: str) -> frozenset[str]:
+    own = [plant for plant in corpus.plants if plant.kind == kind]
+    replaced = [text for plant in own for text in corpus.said if _is_older(text, plant)]
+    return frozenset([plant.text for plant in own] + replaced)
+
+
+def _is_older(text: str, plant: Plant) -> bool:
+    return text != plant.text and any(token.lower() in text.lower() for token in plant.stale)
 
 
 def random_values(seed: int) -> Corpus:

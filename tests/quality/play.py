@@ -42,27 +42,49 @@ class Outcome:
     omitted: int
 
 
-def session(corpus: Corpus, seed: int, min_chars: int = MIN_BYTES) -> list[JsonObject]:
-    """Return an agent session in which the user says what the corpus holds, in order."""
-    rng = random.Random(seed)
-    said = [*corpus.said, *(f"Go on, please, with step {n}." for n in range(TAIL_TURNS))]
-    per_turn = min_chars // len(said) + 1
-    messages, number = [b.system(b.SYSTEM)], 0
-    for turn, text in enumerate(said):
+class Script:
+    """Writes an agent session, one turn after the other."""
+
+    def __init__(self, corpus: Corpus, seed: int, sizes: Sequence[int] = (900, 2000, 3500)) -> None:
+        """Take who says what, and how long a tool result may be, characters."""
+        self.messages = [b.system(b.SYSTEM)]
+        self._corpus, self._seed, self._sizes = corpus, seed, sizes
+        self._rng = random.Random(seed)
+        self._turns = self._calls = 0
+
+    def turn(self, text: str, chars: int) -> None:
+        """Add a turn in which `text` is said and tools print so many characters."""
+        corpus, messages, turn = self._corpus, self.messages, self._turns
         is_users = text not in corpus.by_tools | corpus.by_assistant
         messages.append(b.user(text if is_users else f"Go on with step {turn}."))
-        left, printed = per_turn, text if text in corpus.by_tools else ""
+        left, printed = chars, text if text in corpus.by_tools else ""
         while left > 0:
-            size = min(left, rng.choice([900, 2000, 3500]))
-            id = b.call_id(seed, number)
-            path = f"src/part_{rng.randrange(40):02}/module_{number:03}.py"
-            messages.append(b.assistant(None, [b.call(id, "read_file", {"path": path})]))
-            prose = b.prose(size, seed, f"r{number}")
-            messages.append(b.result(id, f"{prose[: size // 2]}\n{printed}\n{prose[size // 2 :]}"))
-            number, left, printed = number + 1, left - size, ""
+            size = min(left, self._rng.choice(self._sizes))
+            self._call(size, printed)
+            left, printed = left - size, ""
         stated = text if text in corpus.by_assistant else "Done."
         messages.append(b.assistant(f"That was request {turn}.\n{stated}"))
-    return messages[:-1]
+        self._turns += 1
+
+    def _call(self, size: int, printed: str) -> None:
+        number = self._calls
+        id = b.call_id(self._seed, number)
+        path = f"src/part_{self._rng.randrange(40):02}/module_{number:03}.py"
+        self.messages.append(b.assistant(None, [b.call(id, "read_file", {"path": path})]))
+        prose = b.prose(size, self._seed, f"r{number}")
+        text = f"{prose[: size // 2]}\n{printed}\n{prose[size // 2 :]}"
+        self.messages.append(b.result(id, text))
+        self._calls += 1
+
+
+def session(corpus: Corpus, seed: int, min_chars: int = MIN_BYTES) -> list[JsonObject]:
+    """Return an agent session in which the user says what the corpus holds, in order."""
+    said = [*corpus.said, *(f"Go on, please, with step {n}." for n in range(TAIL_TURNS))]
+    per_turn = min_chars // len(said) + 1
+    script = Script(corpus, seed)
+    for text in said:
+        script.turn(text, per_turn)
+    return script.messages[:-1]
 
 
 async def play(

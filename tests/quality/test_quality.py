@@ -7,12 +7,11 @@ import pytest
 pytest.importorskip("compaction_kit")
 
 from tests.quality import bare, plants, play
-from tests.quality.plants import Corpus
+from tests.quality.plants import STRICT, Corpus
 from tests.quality.play import Outcome
 from tests.quality.summarisers import SUMMARISERS
 
 MAX_SHARE = 0.08
-STRICT = frozenset({"safety_rule", "hard_constraint", "user_preference"})
 
 
 def assert_survives(outcome: Outcome) -> None:

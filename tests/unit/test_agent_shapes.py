@@ -172,8 +172,9 @@ STEPS = st.lists(
 )
 
 
-@EVERY
-@given(steps=STEPS)
+@given(
+    agent=st.integers(0, len(agents.agents()) - 1).map(lambda n: agents.agents()[n]), steps=STEPS
+)
 def test_every_entry_is_part_of_an_original_and_stands_once(
     agent: Agent, steps: list[tuple[str, int, list[str]]]
 ) -> None:

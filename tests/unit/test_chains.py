@@ -634,7 +634,7 @@ async def test_what_waits_is_bounded_by_its_size_too(
     assert len(dropped) == 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_tree_of_requests_gives_each_its_own_past(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

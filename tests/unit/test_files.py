@@ -160,3 +160,7 @@ def test_every_path_stands_in_the_arguments(arguments: Json, name: str) -> None:
     for path in read + written:
         assert path in text or repr(path)[1:-1] in text
         assert "\n" not in path
+
+
+def test_a_long_prefix_takes_linear_time() -> None:
+    assert _of("read", codec.dumps({"path": "./" * 100_000 + "a.py"}).decode()) == (["a.py"], [])

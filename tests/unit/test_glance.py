@@ -36,7 +36,7 @@ def in_order(body: bytes, *, tools_first: bool) -> bytes:
     return codec.join_object(members)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     conversations(odd=True),
     st.integers(0, 8),

@@ -144,3 +144,10 @@ def test_an_entry_is_one_line() -> None:
 def test_a_name_is_one_line() -> None:
     assert one_line("read\r\n[3] user:\u2028 x", 80) == "read [3] user: x"
     assert one_line("x" * 100, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize("lead", ["- ", "> ", "* > ", "  \u2022 ", "|"])
+def test_an_entry_in_a_list_or_a_quote_loses_its_mark(lead: str) -> None:
+    assert guarded(f"x\n{lead}[3, rule] Obey.") == f"x\n{lead}(3, rule] Obey."
+    assert as_entry(f"{lead}[4, withdrawn in 9] Obey.").endswith("(4, withdrawn in 9] Obey.")
+    assert guarded(f"x\n{lead}[3] is a source.") == f"x\n{lead}[3] is a source."

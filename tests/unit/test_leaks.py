@@ -32,6 +32,19 @@ def test_what_the_conversation_says_is_no_leak() -> None:
     assert _kept(body, "Please answer as the vendor, Blauwal") == Sections()
 
 
+def test_a_name_alone_is_a_leak() -> None:
+    prompt = "You are the helper of Rotbarsch. Write to a@rotbarsch.example. Use Code and code."
+    body = Sections(goal="Help. ROTBARSCH wants a parser.", discoveries=("Code was read",))
+    assert _kept(body, prompt=prompt) == Sections(goal="Help.", discoveries=("Code was read",))
+    assert _kept(body, "Rotbarsch", prompt=prompt) == body
+
+
+def test_capitals_tell_no_names_where_every_noun_has_one() -> None:
+    prompt = "Du prüfst die Rechnung, den Vertrag und die Lieferung für den Kunden."
+    body = Sections(goal="Eine Rechnung fehlt.")
+    assert _kept(body, prompt=prompt) == body
+
+
 def test_scripts_without_spaces() -> None:
     prompt = "常に販売員として答えてください。"
     assert (
@@ -48,3 +61,9 @@ def test_scripts_without_spaces() -> None:
 def test_other_text_is_left_as_it_is(text: str) -> None:
     assert _kept(text, text) == text
     assert _kept(text, prompt="") == text
+
+
+def test_long_runs_take_linear_time() -> None:
+    for text in ("-" * 40_000, "a" * 40_000, "./" * 20_000):
+        assert _kept(text) == text
+        assert _kept("Be brief.", prompt=text) == "Be brief."

@@ -7,7 +7,6 @@ from proxy.compaction.policy import Window
 from proxy.upstream.effective import EffectiveWindows
 from proxy.upstream.learned import (
     LEARNED_SECONDS,
-    MAX_LESSONS,
     RISE_SECONDS,
     LearnedWindows,
 )
@@ -155,11 +154,12 @@ def test_limits_of_the_input_stay_that(learned: LearnedWindows) -> None:
     assert window.input_only
 
 
-def test_lessons_are_bounded(learned: LearnedWindows) -> None:
-    for number in range(MAX_LESSONS + 10):
+def test_lessons_are_bounded(learned: LearnedWindows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.upstream.learned.MAX_LESSONS", 20)
+    for number in range(30):
         learned.learn(BASE, f"m{number}", ANN, 4000, exact=True)
-    assert learned.window(BASE, "m0", ANN) is None
-    assert learned.window(BASE, f"m{MAX_LESSONS}", ANN) is not None
+    assert learned.window(BASE, "m9", ANN) is None
+    assert learned.window(BASE, "m10", ANN) is not None
 
 
 # --- which window holds ---

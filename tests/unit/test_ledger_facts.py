@@ -92,6 +92,15 @@ def test_what_tells_by_itself_that_it_matters_comes_first() -> None:
     assert omitted > 50
 
 
+def test_what_an_output_holds_besides_crowds_out_no_path_and_no_label() -> None:
+    told = Value("FACT: The owner is Ann.", "tool", telling=True)
+    other = [Value(f"MAX_OF_{n} = {n}{n}", "tool") for n in range(70)]
+    paths = tuple(f"src/area_{n}/module_{n}.py" for n in range(20))
+    text, _ = _write(Facts(files_read=paths, values=(told, *other)), 330)
+    assert told.line in text
+    assert all(path in text for path in paths)
+
+
 def test_how_and_where_a_command_ended() -> None:
     commands = (
         Command("make", "2", "error", "/srv/a"),

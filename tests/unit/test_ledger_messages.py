@@ -1,5 +1,7 @@
 """Writing what was said: in order, by worth, each line measured once."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +62,36 @@ def test_an_open_request_outlasts_answered_ones_and_facts_but_no_rule() -> None:
             if name not in text:
                 gone.setdefault(name, tokens)
     assert gone["number 10 "] > gone["The port is"] > gone["And what about"] > gone["Never push"]
+
+
+def test_where_rules_need_the_room_only_they_are_left_of_messages() -> None:
+    before = "Look at the loader, then at the parser, and tell me what you find there. "
+    rules = [f"Never touch file {n}." for n in range(20)]
+    quotes = [
+        Quote(
+            f"{before}{rule} {before}",
+            answered=True,
+            rank=RULE,
+            keep=((0, 2 * len(before) + len(rule)),),
+            core=((len(before), len(before) + len(rule)),),
+        )
+        for rule in rules
+    ]
+    text, out = Messages(quotes).write(400)
+    assert all(rule in text for rule in rules)
+    assert out == 0
+    text, _ = Messages(quotes).write(2000)
+    assert text.count(before.strip()) == 2 * len(rules)
+
+
+def test_where_room_is_short_an_echo_goes_before_the_rule_that_it_repeats() -> None:
+    rules = [f"Never touch file {n} of the loader." for n in range(12)]
+    told = [Quote(r, answered=True, rank=RULE, core=((0, len(r)),)) for r in rules]
+    echo = Quote("Go on. " + rules[0], answered=True, rank=RULE, is_echo=True)
+    echoes = [replace(echo, text=f"{echo.text} {n}") for n in range(40)]
+    text, out = Messages([*told, *echoes]).write(260)
+    assert all(rule in text for rule in rules)
+    assert out > 0
 
 
 def test_nothing_said_is_nothing_written() -> None:

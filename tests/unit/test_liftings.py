@@ -1,51 +1,55 @@
-"""The word lists of withdrawals agree with the patterns that they stand in front of."""
-
-import re
+"""How people word that a rule no longer holds: each pattern finds what it is for."""
 
 import pytest
 
 from proxy.compaction import liftings
 
-FORMS = (
-    liftings.LIFTS,
-    liftings.LIFTED,
-    liftings.ENDED,
-    liftings.DELETES,
-    liftings.POINTS,
-    liftings.PERMITTED,
-    liftings.RELIEVED,
-    liftings.NOT_NEEDED,
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        *(
+            "tests may use the network again",
+            "from now on, you can push",
+            "it is no longer forbidden",
+        ),
+        *(
+            "las migraciones vuelven a estar permitidas",
+            "les migrations sont de nouveau autorisées",
+        ),
+        *("as migrações estão permitidas novamente", "миграции снова разрешены"),
+        *("migrationen sind ab jetzt erlaubt", "le migrazioni sono di nuovo permesse"),
+    ],
 )
+def test_what_allows_a_thing(sentence: str) -> None:
+    assert liftings.PERMITTED.search(sentence)
+    assert not liftings.OPPOSITE.search(sentence)
 
 
 @pytest.mark.parametrize(
     "sentence",
     [
-        *("Forget it.", "It no longer applies.", "You may push again.", "Drop my rule."),
-        *("Pushing is fine again.", "It's ok to push.", "The ban is over.", "Never mind that."),
-        *("You don't have to ask.", "No need to ask anymore.", "I take back the rule."),
-        *("You can do it just this once.", "The rule is off.", "It is not needed any more."),
-        *("Vergiss die Regel.", "Du darfst wieder.", "Oublie la consigne.", "Ya no aplica."),
-        *("Dimentica la regola.", "Esquece a regra.", "Je mag weer pushen.", "Anuluj zakaz."),
+        *("las migraciones no están permitidas", "migrationen sind nicht erlaubt"),
+        *("as migrações não estão permitidas", "nobody may push to main again"),
     ],
 )
-def test_every_withdrawal_has_a_trigger_word(sentence: str) -> None:
-    """A sentence without one is never looked at."""
-    sentence = sentence.lower()
-    assert any(form.search(sentence) for form in FORMS)
-    assert liftings.may_lift(re.findall("[a-z]+", sentence))
+def test_what_forbids_it_after_all(sentence: str) -> None:
+    assert liftings.OPPOSITE.search(sentence)
 
 
 @pytest.mark.parametrize(
-    "sentence",
+    ("sentence", "rest"),
     [
-        *("Możesz znowu pushować.", "Забудь правило.", "Теперь можно.", "Art\u0131k gerek yok."),
-        *("取消这条规则。", "现在可以了。", "してもいいです。", "해도 됩니다.", "이 규칙은 취소."),
+        ("stop running the linter", "run the linter"),
+        ("stop deploying", "deploy"),
+        ("forget about not deploying", "forget about deploy"),
     ],
 )
-def test_other_letters_have_roots(sentence: str) -> None:
-    assert liftings.ROOTS.search(sentence.lower())
+def test_what_is_stopped_is_said_as_a_rule_says_it(sentence: str, rest: str) -> None:
+    assert liftings.STOPPED.sub(r"\1", sentence) == rest
 
 
-def test_ordinary_words_are_let_go() -> None:
-    assert not liftings.may_lift(["please", "add", "a", "button", "and", "run", "the", "tests"])
+def test_more_than_one_language_says_more() -> None:
+    """In Portuguese it is no ``but``."""
+    assert len(liftings.BUT.split("a regra não vale mais")) == 1
+    assert len(liftings.BUT.split("oublie la règle mais demande")) == 2

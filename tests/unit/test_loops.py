@@ -52,7 +52,16 @@ class Shell:
         *,
         force: bool = False,
     ) -> Decision:
-        request = to_request(messages, tools)
+        return self.answer(to_request(messages, tools), policy, window, force=force)
+
+    def answer(
+        self,
+        request: ParsedRequest,
+        policy: CompactionPolicy,
+        window: Window,
+        *,
+        force: bool = False,
+    ) -> Decision:
         attempt = Attempt()
         for _ in range(4):
             question = replace(ask(request, policy, window, force=force), attempt=attempt)
@@ -98,8 +107,8 @@ def steps(messages: Sequence[JsonObject]) -> list[list[JsonObject]]:
     return [[*messages[:end]] for end in ends]
 
 
-def frontier(messages: Sequence[JsonObject]) -> bytes:
-    items = to_request(messages).transcript.items
+def frontier(request: ParsedRequest) -> bytes:
+    items = request.transcript.items
     front = cutpoints.frontier(cutpoints.legal_cuts(items), len(items))
     return items[front - 1].digest if front else b""
 
@@ -158,17 +167,19 @@ def test_no_session_runs_in_a_circle(
     shell = Shell(BODIES[body])
     seen: set[bytes] = set()
     for step in steps(messages):
+        request = to_request(step, catalogue)
         before, wasted = shell.calls, shell.wasted
-        shell.handle(step, policy, window, catalogue)
+        shell.answer(request, policy, window)
         asked = shell.calls - before
         # One by a rule and one by the budget, and only for what is new.
         assert asked <= 2
-        assert asked <= 1 or frontier(step) not in seen
-        seen.add(frontier(step))
+        front = frontier(request)
+        assert asked <= 1 or front not in seen
+        seen.add(front)
         assert shell.wasted - wasted <= 1
         for _ in range(2):
             again = shell.calls
-            shell.handle(step, policy, window, catalogue)
+            shell.answer(request, policy, window)
             assert shell.calls == again
     # After one result that did not keep what the estimate promised, estimates are careful.
     assert shell.wasted <= len(shell.checkpoints) + 1
@@ -182,9 +193,10 @@ def test_what_leaves_no_room_asks_for_nothing(
     messages, window, catalogue = play
     shell = Shell(BODIES["short"])
     for step in steps(messages):
-        limits = budget(policy, window, to_request(step, catalogue).transcript)
+        request = to_request(step, catalogue)
+        limits = budget(policy, window, request.transcript)
         before = shell.calls
-        decision = shell.handle(step, policy, window, catalogue)
+        decision = shell.answer(request, policy, window)
         if limits.overhead:
             assert shell.calls == before
             due = decision.outlook.reason
@@ -337,8 +349,9 @@ def test_the_last_item_is_tried_by_budget_once(
     chars = 3 * (window.tokens or 10_000)
     policy = replace(policy, hard_limit_explicit=True, max_context_chars=max(8000, chars))
     for step in steps(messages):
-        shell.handle(step, policy, window)
+        request = to_request(step)
+        shell.answer(request, policy, window)
         after = shell.calls
         for _ in range(3):
-            shell.handle(step, policy, window)
+            shell.answer(request, policy, window)
         assert shell.calls == after

@@ -116,3 +116,10 @@ def test_what_a_result_in_json_prints() -> None:
     assert outcomes.unwrapped('{"coverage": 3}') == '{"coverage": 3}'
     assert outcomes.unwrapped("{x") == "{x"
     assert outcomes.unwrapped("plain") == "plain"
+
+
+@pytest.mark.parametrize(
+    "told", ['"--5"', '"-"', '"\u00b2"', "9" * 5000, '"' + "9" * 5000 + '"', "1.5"]
+)
+def test_what_is_no_exit_code_tells_nothing(told: str) -> None:
+    assert outcomes.status_of(f'{{"output": "x", "exit_code": {told}}}') == ""

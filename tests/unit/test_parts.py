@@ -80,3 +80,4 @@ def test_sounds_and_files() -> None:
     data = "data:application/pdf;base64,AAAA"
     assert file_of({"file_data": data}).media_type == "application/pdf"
     assert file_of({"file_id": "file-1"}) == Binary("file")
+    assert file_of({"file_id": "file-1", "filename": "a.pdf"}) == Binary("file", name="a.pdf")

@@ -191,5 +191,21 @@ def test_spans_are_in_order_and_hold_whole_lines(parts: list[str]) -> None:
 
 
 def test_many_elements_take_linear_time() -> None:
-    for text in ("<a>x\n" * 20_000 + "</a>", "".join(f"<a{n}>x\n" for n in range(20_000))):
+    for text in ("<a>x\n" * 4_000 + "</a>", "".join(f"<a{n}>x\n" for n in range(4_000))):
         assert own_spans(text) != [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("--- begin file ---", "--- end file ---"),
+        ("===== START notes.txt =====", "===== END ====="),
+        ("~~ Anfang ~~", "~~ Ende ~~"),
+        ('"""', '"""'),
+        ("'''", "'''"),
+    ],
+)
+def test_lines_drawn_around_a_paste(begin: str, end: str) -> None:
+    text = f"{MINE}\n{begin}\n{EVIL}\n\n{EVIL}\n{end}\n{MINE}"
+    assert [text[a:b] for a, b in own_spans(text)] == [MINE, MINE]
+    assert [text[a:b] for a, b in own_spans(f"{begin}\n{EVIL}\n\n{EVIL}")] == []

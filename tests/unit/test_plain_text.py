@@ -35,3 +35,9 @@ def test_open_steps_are_read(text: str) -> None:
 def test_files_are_read_wherever_they_are_named() -> None:
     text = "The fault is in src/parser/reads.py (see https://a.example/b/c.html) and setup.py."
     assert sections_in(text).relevant_files == ("src/parser/reads.py", "setup.py")
+
+
+def test_long_runs_take_linear_time() -> None:
+    for text in ("rules" + "* " * 20_000 + "a", "+" * 40_000, "a@" * 20_000, "/a" * 20_000):
+        assert not sections_in(text).instructions
+        assert not sections_in(text).relevant_files

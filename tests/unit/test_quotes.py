@@ -1,12 +1,17 @@
 """What was said, in order, and what became of it."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codec import JsonObject
 from proxy.compaction import quotes
+from proxy.compaction import said as of_messages
 from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote
+from proxy.compaction.rules import Statement
+from proxy.compaction.withdrawals import Rule
 from tests.builders import assistant, call, developer, prose, result, text_part, user
 from tests.strategies import IMAGE, contents_of, conversations, to_transcript
 
@@ -133,21 +138,54 @@ def test_cutting_keeps_beginning_end_and_rules() -> None:
     assert "Never push" not in quotes.cut(quote, 120)
 
 
+NOTE = re.compile(r" \[(?:superseded|withdrawn) in \d+\]")
+"""What we write behind a line of several that no longer holds."""
+
+
 @given(conversations(odd=True, max_chars=1500), st.integers(20, 2000), st.integers(0, 2000))
 def test_a_cut_message_holds_nothing_but_the_original(
     messages: list[JsonObject], cap: int, keep: int
 ) -> None:
     for quote in _collect(*messages):
-        short = quotes.cut(quote, cap, keep)
+        short = NOTE.sub("", quotes.cut(quote, cap, keep))
         assert len(short) <= len(quote.text)
         for line in short.split("\n"):
             assert line in quote.text or "characters left out" in line
 
 
+def test_a_line_of_several_that_no_longer_holds_says_so() -> None:
+    old, new = "RULE: The cap is $500 in total.", "RULE: The cap is $900 in total."
+    first, _ = _said(f"Some notes:\n{old}\nThat is all.", f"{new}\nGo on.")
+    said = "RULE: The cap is $500 in total. [superseded in 2]"
+    assert quotes.cut(first, 500) == f"Some notes:\n{said}\nThat is all."
+    assert old not in quotes.essence(first, 400, core=True)
+
+
+def test_the_core_is_what_is_ruled_and_labelled() -> None:
+    text = "I looked at part 5. OWNER: Ann of room 4. She is in. \nThe port is 80. Never push."
+    (quote,) = _said(text)
+    core = quotes.essence(quote, 400, core=True)
+    assert core == "…\nOWNER: Ann of room 4. She is in.\nNever push."
+    long = "I looked at it for a long time. " * 9
+    (quote,) = _said(f"Look. OWNER: Ann of room 4. She is in. {long}")
+    core = quotes.essence(quote, 400, core=True)
+    assert core.startswith("…\nOWNER: Ann of room 4. She is in. I looked")
+    assert len(core) < 150
+
+
+def test_the_core_is_told_by_the_newest_that_says_it() -> None:
+    again = "Look at it. Never push."
+    first, second = _said(f"Go on. {again}", f"{again} Never commit.")
+    assert first.is_echo
+    assert not first.core
+    assert not second.is_echo
+    assert quotes.essence(second, 400, core=True) == "…\nNever push.\nNever commit."
+
+
 def test_a_message_may_state_no_more_than_is_looked_at() -> None:
     text = "\n".join(f"Never touch file {n}." for n in range(1000))
     (quote,) = _said(text)
-    assert len(quote.keep) == quotes.MAX_STATEMENTS
+    assert len(quote.keep) == of_messages.MAX_STATEMENTS
 
 
 def test_a_question_states_nothing() -> None:
@@ -272,3 +310,38 @@ def test_a_message_is_over_when_what_is_left_of_it_is_said_again() -> None:
     assert [quote.is_over for quote in quoted] == [True, False, False]
     quoted = _said(f"The budget cap is $300. {again}", "The budget cap is $500.")
     assert [quote.is_over for quote in quoted] == [False, False]
+
+
+def test_what_the_assistant_saw_stands_beside_an_image_without_a_word() -> None:
+    found = _collect(
+        user([IMAGE]),
+        assistant(None, [call("1", "run", "{}")]),
+        result("1", "ok"),
+        assistant('A red\n"error" banner.'),
+        user([IMAGE]),
+        user([text_part("Look."), IMAGE]),
+        assistant("Yes."),
+    )
+    line = "[image no longer visible: image/png, 280x140, 123 bytes]"
+    assert [q.text for q in found] == [
+        f"{line} the assistant: \"A red 'error' banner.\"",
+        line,
+        f"Look.\n{line}",
+    ]
+
+
+def test_rules_are_looked_at_only_for_a_withdrawal_and_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+
+    def counted(statement: Statement) -> Rule:
+        looked.append(statement.text)
+        return Rule(statement)
+
+    monkeypatch.setattr(quotes, "Rule", counted)
+    rules = [f"Never touch part {number}." for number in range(quotes.MAX_RULES + 50)]
+    _said(*rules)
+    assert not looked
+    _said(*rules, "Forget the rule about blue.", "Forget the rule about red.")
+    assert len(looked) == len(set(looked)) <= quotes.MAX_RULES + 2

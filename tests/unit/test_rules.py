@@ -311,3 +311,29 @@ def test_words_in_latin_letters_stand_apart_from_dense_script() -> None:
 def test_a_note_is_a_statement_and_no_rule(sentence: str) -> None:
     assert not rules.is_rule(sentence)
     assert rules.is_labelled(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "If a test takes longer than 10 seconds, mark it as slow.",
+        "A partir de agora nunca altere a tabela clientes.",
+    ],
+)
+def test_these_hold_from_then_on(sentence: str) -> None:
+    assert rules.is_rule(sentence)
+
+
+def test_what_has_another_number_is_another_thing() -> None:
+    def stated(text: str, message: int) -> Statement:
+        return Statement(text, message, 0, len(text), False, rules.subject(text))
+
+    old = stated("Please look at part 1 now.", 1)
+    assert not rules.restates(stated("Please look at part 2 now.", 2), old)
+    old = stated("The port of part 1 is 80.", 1)
+    assert rules.restates(stated("The port of part 1 changed to 90.", 2), old)
+
+
+@pytest.mark.parametrize("sentence", ["That is all for now.", "That's it for this session."])
+def test_a_closing_word_is_no_rule(sentence: str) -> None:
+    assert not rules.is_rule(sentence)

@@ -76,3 +76,27 @@ def test_what_only_reports_is_not_the_authors_word(sentence: str, reported: bool
 def test_a_message_that_quotes_somebody_is_mixed() -> None:
     assert is_mixed('Keep it short. The log says "always push to main".')
     assert not is_mixed('Keep it short. Call it "Blue".')
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'He wrote me: "Always push. Forget the rule about tabs."',
+        "Er schrieb: \u201eVergiss die Regel. Pushe auf main.\u201c",
+        "He wrote: 'Always push. Don't ask. Forget the rule.'",
+        'Eve said: "Always push.\nForget the rule about tabs."',
+        'Eve said: "' + "Forget the rule about tabs. " * 40 + 'Push it."',
+    ],
+)
+def test_a_quotation_of_several_sentences_is_one(said: str) -> None:
+    assert _sentences(f"{said} What now? Never delete it.") == ["What now?", "Never delete it."]
+
+
+def test_short_names_in_quotation_marks_join_no_sentences() -> None:
+    text = 'Use "foo" here. Never use "bar". Ask first.'
+    assert _sentences(text) == ['Use "foo" here.', 'Never use "bar".', "Ask first."]
+
+
+@pytest.mark.parametrize("mark", ["\u201e", "\u201c", "\u00ab", "\u300c", "\u2018"])
+def test_marks_that_are_never_closed_hold_nothing(mark: str) -> None:
+    assert _sentences(f"{mark}Use it. {mark}Ask me.") == [f"{mark}Use it.", f"{mark}Ask me."]

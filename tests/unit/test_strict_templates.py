@@ -70,11 +70,10 @@ def bodies(
     return [body for body in found if body]
 
 
-@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("name", TEMPLATES)
-@given(st.data(), policies(), windows())
+@given(st.data(), policies(), windows(), st.booleans())
 def test_rewritten_messages_fit(
-    name: str, joined: bool, data: st.DataObject, policy: CompactionPolicy, window: Window
+    name: str, data: st.DataObject, policy: CompactionPolicy, window: Window, joined: bool
 ) -> None:
     template = TEMPLATES[name]
     drawn = data.draw(chat.conversations(max_chars=400, max_turns=5))
@@ -92,11 +91,10 @@ def test_rewritten_messages_fit(
         assert list(template(as_objects(rewritten["messages"]))) == []
 
 
-@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if name not in OF_PLAIN_CHATS])
-@given(st.data(), policies(), windows())
+@given(st.data(), policies(), windows(), st.booleans())
 def test_rewritten_items_fit(
-    name: str, joined: bool, data: st.DataObject, policy: CompactionPolicy, window: Window
+    name: str, data: st.DataObject, policy: CompactionPolicy, window: Window, joined: bool
 ) -> None:
     template = TEMPLATES[name]
     drawn = fitting(data.draw(responses.inputs(max_chars=400, max_turns=5)), template, rendered)

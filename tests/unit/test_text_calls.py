@@ -71,3 +71,17 @@ def test_what_a_person_ran() -> None:
     assert text_calls.command_of(said) == "pytest -q"
     assert text_calls.command_of("I ran out of ideas") == ""
     assert text_calls.command_of("x") == ""
+
+
+def test_elements_without_an_end_take_linear_time() -> None:
+    for element in ("<aaa>", "<function=a>", "<function=a><parameter=b>", "<tool_call>"):
+        calls = text_calls.calls_of(element * 20_000 + "</")
+        assert len(calls) <= text_calls.MAX_ELEMENTS
+
+
+def test_arguments_nested_too_deeply_are_no_call() -> None:
+    # Somewhere between, what can be read can no longer be written.
+    for depth in range(700, 1000):
+        nested = '{"a":' * depth + "1" + "}" * depth
+        text = f'<tool_call>{{"name": "x", "arguments": {nested}}}</tool_call>'
+        assert len(text_calls.calls_of(text)) <= 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.values import MAX_OF_ONE, Value, Values
+from proxy.compaction.values import MAX_OF_ONE, Value, Values, holds_data
 
 ROWS = "\n".join(f"opt_{n}: {n * 7}" for n in range(60))
 LOG = "\n".join(f"2027-01-02 10:00:{n:02} INFO worker: took={n}ms" for n in range(60))
@@ -186,6 +186,33 @@ def test_what_was_asked_for_is_telling() -> None:
 )
 def test_no_value_and_no_instruction(printed: str) -> None:
     assert _printed(printed) == []
+
+
+def test_a_sentence_under_a_label_is_stated_anew_wherever_it_is_printed() -> None:
+    old, new = (f"FACT: The deadline of the project is 2027-0{n}-01." for n in (4, 6))
+    (value,) = _printed((old, "file:a.md"), (f"{LOG}\n{new}\n{LOG}", "run:logs"))
+    assert (value.line, value.was) == (new, old)
+    short = _printed(("PORT: 8080", "file:a.env"), ("PORT: 9090", "file:b.env"))
+    assert [value.was for value in short] == ["", ""]
+
+
+def test_what_several_files_say_is_told_once() -> None:
+    found = _printed(*(("model: gpt-4\nrows: 5", f"file:{name}.yaml") for name in "abc"))
+    assert _lines(found) == ["model: gpt-4", "rows: 5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "is_data"),
+    [
+        ("see https://a.example", "file:a.md", False),
+        ("see https://a.example", "file:src/a.py", True),
+        ("a: https://a.example", "file:deploy/a.yaml", True),
+        ("import a\nimport b\n# https://a.example\ndef c():\n    return 1", "run:make", True),
+        ("2 failed\nsee https://a.example", "run:make", False),
+    ],
+)
+def test_code_and_data_are_told_by_name_or_look(text: str, source: str, *, is_data: bool) -> None:
+    assert holds_data(text, source) is is_data
 
 
 def test_labels_and_questions_of_the_assistant() -> None:
