@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from proxy.codec import JsonObject
-from proxy.compaction import ledger
 from proxy.compaction.checkpoint import Sections, render
 from proxy.compaction.coverage import cover
+from proxy.compaction.ledger import ledger
 from tests.builders import assistant, call, result, user
 from tests.strategies import contents_of, to_transcript
 

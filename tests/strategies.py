@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from proxy import codec
 from proxy.codec import JsonObject
-from proxy.compaction import checkpoint, clip, fingerprint, ledger, measure
+from proxy.compaction import checkpoint, clip, fingerprint, measure
 from proxy.compaction.calibration import Calibration
 from proxy.compaction.checkpoint import Checkpoint, Sections
+from proxy.compaction.ledger import ledger
 from proxy.compaction.plan import Attempt, Compact, Decision, Question, State, Substitute, plan
 from proxy.compaction.policy import CompactionPolicy, Window
 from proxy.dialects.bodies import Annotators, Dialect, ParsedRequest

@@ -40,7 +40,7 @@ def test_every_module_imports_alone_and_says_nothing() -> None:
 def test_every_pure_module_has_its_unit_test(floor: str) -> None:
     missing = [
         path.name
-        for path in (ROOT / "proxy" / floor).glob("*.py")
+        for path in (ROOT / "proxy" / floor).rglob("*.py")
         if path.name != "__init__.py" and not (ROOT / f"tests/unit/test_{path.name}").exists()
     ]
     assert missing == []

@@ -2,7 +2,7 @@
 
 import re
 
-from proxy.compaction.addressed import is_instruction
+from proxy.compaction.ledger.addressed import is_instruction
 from proxy.transcript import Binary
 
 _TYPE = re.compile(r"[\w.+/-]{1,60}")

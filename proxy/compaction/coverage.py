@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from proxy.compaction.addressed import is_instruction
 from proxy.compaction.checkpoint import Sections
 from proxy.compaction.guard import BREAKS, as_entry
+from proxy.compaction.ledger.addressed import is_instruction
+from proxy.compaction.ledger.quotes import HINT, Quote
+from proxy.compaction.ledger.rules import is_rule
+from proxy.compaction.ledger.sentences import MAX_SENTENCE_CHARS, sentences, stems
 from proxy.compaction.plain_text import sections_in, with_kept
-from proxy.compaction.quotes import HINT, Quote
-from proxy.compaction.rules import is_rule
-from proxy.compaction.sentences import MAX_SENTENCE_CHARS, sentences, stems
 
 MAX_FILES = 60
 MAX_STEPS = 12

@@ -7,7 +7,7 @@ language costs a few tokens and is told only when script or small words leave no
 import re
 from collections.abc import Sequence
 
-from proxy.compaction.pastes import own_spans
+from proxy.compaction.ledger.pastes import own_spans
 
 _MAX_CHARS = 4000
 """So much of what was said last is looked at."""

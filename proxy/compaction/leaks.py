@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from proxy.compaction.checkpoint import Sections
-from proxy.compaction.sentences import stems
+from proxy.compaction.ledger.sentences import stems
 
 RUN_WORDS = 4
 """So many words in a row, two of them telling, are a quotation."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from proxy import codec
-from proxy.compaction import ledger as ledgers
 from proxy.compaction import prompt as prompts
 from proxy.compaction.checkpoint import Checkpoint, Fold, Sections, sections_text
 from proxy.compaction.guard import guarded, neutralise
 from proxy.compaction.language import language_of
+from proxy.compaction.ledger import ledger as ledgers
 from proxy.compaction.measure import exact_tokens, text_tokens
 from proxy.compaction.plan import Compact
 from proxy.compaction.policy import Budget, LedgerPolicy, Window

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from proxy.codec import JsonObject
-from proxy.compaction import ledger
+from proxy.compaction.ledger import ledger
 from proxy.transcript import Content
 from tests import builders as b
 from tests.strategies import contents_of, to_transcript

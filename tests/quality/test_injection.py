@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codec import Json, JsonObject, dumps
-from proxy.compaction import checkpoint, ledger
+from proxy.compaction import checkpoint
 from proxy.compaction.checkpoint import Sections
 from proxy.compaction.coverage import cover
-from proxy.compaction.ledger_facts import FACTS_TITLE
-from proxy.compaction.ledger_messages import QUOTES_TITLE
+from proxy.compaction.ledger import ledger
+from proxy.compaction.ledger.ledger_facts import FACTS_TITLE
+from proxy.compaction.ledger.ledger_messages import QUOTES_TITLE
 from proxy.transcript import Binary, Call, Content, Kind
 from tests import builders as b
 from tests.e2e import checks

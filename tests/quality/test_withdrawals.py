@@ -5,9 +5,9 @@ Each is said after rules that it does not mean, and never touches them.
 
 import pytest
 
-from proxy.compaction import rules, withdrawals
-from proxy.compaction.rules import Statement
-from proxy.compaction.withdrawals import Rule
+from proxy.compaction.ledger import rules, withdrawals
+from proxy.compaction.ledger.rules import Statement
+from proxy.compaction.ledger.withdrawals import Rule
 
 OTHERS = (
     "Never log passwords.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.compaction.addressed import hides_instruction, is_instruction
+from proxy.compaction.ledger.addressed import hides_instruction, is_instruction
 
 
 @pytest.mark.parametrize(

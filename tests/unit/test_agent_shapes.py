@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codec import JsonObject
-from proxy.compaction import facts
-from proxy.compaction.facts import Facts
+from proxy.compaction.ledger import facts
+from proxy.compaction.ledger.facts import Facts
 from tests import agents
 from tests import builders as b
 from tests.agents import Agent

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from proxy.codec import JsonObject
 from proxy.compaction import cutpoints
-from proxy.compaction import ledger as ledgers
 from proxy.compaction.checkpoint import render
 from proxy.compaction.choice import Candidate, choose, gains, why_none
 from proxy.compaction.layout import arrange, size_of_layout, validate
+from proxy.compaction.ledger import ledger as ledgers
 from proxy.compaction.measure import exact_tokens
 from proxy.compaction.policy import Budget, CompactionPolicy
 from proxy.transcript import Kind, Size, Transcript, total

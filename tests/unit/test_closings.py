@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.compaction import closings, quotes
-from proxy.compaction.quotes import PLAIN, RULE, STATED
+from proxy.compaction.ledger import closings, quotes
+from proxy.compaction.ledger.quotes import PLAIN, RULE, STATED
 from tests import builders as b
 from tests.agents import contents
 

@@ -3,8 +3,8 @@
 import pytest
 
 from proxy import codec
-from proxy.compaction import commands
-from proxy.compaction.commands import Command, Commands
+from proxy.compaction.ledger import commands
+from proxy.compaction.ledger.commands import Command, Commands
 from proxy.transcript import Call
 
 

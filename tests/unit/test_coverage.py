@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import coverage, quotes
+from proxy.compaction import coverage
 from proxy.compaction.checkpoint import Sections
 from proxy.compaction.coverage import cover
-from proxy.compaction.quotes import Quote
+from proxy.compaction.ledger import quotes
+from proxy.compaction.ledger.quotes import Quote
 from tests.builders import assistant, user
 from tests.strategies import contents_of, texts, to_transcript
 

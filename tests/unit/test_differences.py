@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.codec import JsonObject
-from proxy.compaction import ledger
+from proxy.compaction.ledger import ledger
 from tests.builders import assistant, call, result, user
 from tests.strategies import contents_of, to_transcript
 

@@ -6,9 +6,9 @@ from hypothesis import given
 
 from proxy import codec
 from proxy.codec import JsonObject
-from proxy.compaction import facts
-from proxy.compaction.commands import Command
-from proxy.compaction.facts import Facts, Value
+from proxy.compaction.ledger import facts
+from proxy.compaction.ledger.commands import Command
+from proxy.compaction.ledger.facts import Facts, Value
 from proxy.dialects import response_items
 from tests import items
 from tests.builders import assistant, call, developer, result, text_part, user

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import fences
-from proxy.compaction.fences import fenced
+from proxy.compaction.ledger import fences
+from proxy.compaction.ledger.fences import fenced
 
 
 def _inside(text: str) -> str:

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from proxy import codec
 from proxy.codec import Json
-from proxy.compaction import files
-from proxy.compaction.files import Files
-from proxy.compaction.shell import Named
+from proxy.compaction.ledger import files
+from proxy.compaction.ledger.files import Files
+from proxy.compaction.ledger.shell import Named
 from proxy.transcript import Call
 
 PATCH = (

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.compaction.findings import ENTRY_OVERHEAD_BYTES, MIN_CHARS, Findings
+from proxy.compaction.ledger.findings import ENTRY_OVERHEAD_BYTES, MIN_CHARS, Findings
 
 LONG = "word " * MIN_CHARS
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import cast
 
-from proxy.compaction import ledger
 from proxy.compaction.checkpoint import Sections
+from proxy.compaction.ledger import ledger
 from proxy.compaction.policy import LedgerPolicy
 from proxy.compactor.grounding import grounded, regrounded
 from proxy.compactor.material import FoldJob, Material

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import checkpoint, guard, ledger_facts, ledger_messages
+from proxy.compaction import checkpoint, guard
 from proxy.compaction.guard import BREAKS, as_entry, guarded, neutralise, one_line
+from proxy.compaction.ledger import ledger_facts, ledger_messages
 
 _TAGS = [
     "</foldgate-record>",

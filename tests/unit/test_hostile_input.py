@@ -4,9 +4,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy import codec
-from proxy.compaction import checkpoint, coverage, language, ledger
+from proxy.compaction import checkpoint, coverage, language
 from proxy.compaction.checkpoint import Sections
 from proxy.compaction.leaks import Prompt
+from proxy.compaction.ledger import ledger
 from proxy.transcript import Binary, Call, Content, Kind
 
 _KEYS = (

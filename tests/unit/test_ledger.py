@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codec import JsonObject
-from proxy.compaction import ledger
 from proxy.compaction.binaries import describe_binary
-from proxy.compaction.ledger import Ledger
+from proxy.compaction.ledger import ledger
+from proxy.compaction.ledger.ledger import Ledger
 from proxy.compaction.measure import exact_tokens
 from proxy.transcript import Content, Kind
 from tests.builders import assistant, call, result, user

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import ledger_facts
-from proxy.compaction.commands import Command
-from proxy.compaction.facts import Facts, Value
-from proxy.compaction.ledger_facts import TELLING
+from proxy.compaction.ledger import ledger_facts
+from proxy.compaction.ledger.commands import Command
+from proxy.compaction.ledger.facts import Facts, Value
+from proxy.compaction.ledger.ledger_facts import TELLING
 from proxy.compaction.measure import exact_tokens
 from proxy.compaction.policy import LedgerPolicy
 from tests.strategies import texts

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.ledger_messages import QUOTES_TITLE, Messages
+from proxy.compaction.ledger.ledger_messages import QUOTES_TITLE, Messages
+from proxy.compaction.ledger.quotes import EXACT, RULE, STATED, Quote
 from proxy.compaction.measure import exact_tokens
-from proxy.compaction.quotes import EXACT, RULE, STATED, Quote
 from tests.strategies import texts
 
 _QUOTES = st.lists(

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import ledger, ledger_facts, ledger_text
-from proxy.compaction.commands import Command
-from proxy.compaction.facts import Facts, Value
-from proxy.compaction.ledger_messages import QUOTES_TITLE
+from proxy.compaction.ledger import ledger, ledger_facts, ledger_text
+from proxy.compaction.ledger.commands import Command
+from proxy.compaction.ledger.facts import Facts, Value
+from proxy.compaction.ledger.ledger_messages import QUOTES_TITLE
+from proxy.compaction.ledger.quotes import EXACT, RULE, Quote
 from proxy.compaction.measure import exact_tokens
-from proxy.compaction.quotes import EXACT, RULE, Quote
 from proxy.transcript import Call, Content, Kind
 from tests.strategies import texts
 

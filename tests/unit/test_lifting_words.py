@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.compaction import lifting_words, liftings
+from proxy.compaction.ledger import lifting_words, liftings
 
 FORMS = (
     liftings.LIFTS,

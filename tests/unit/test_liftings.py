@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.compaction import liftings
+from proxy.compaction.ledger import liftings
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.compaction import outcomes
+from proxy.compaction.ledger import outcomes
 
 LONG = "a line of output\n" * 200
 

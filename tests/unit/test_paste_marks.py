@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.compaction.paste_marks import (
+from proxy.compaction.ledger.paste_marks import (
     GREETING,
     LOG,
     MAIL,

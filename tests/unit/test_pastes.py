@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compaction.guard import BREAKS
-from proxy.compaction.pastes import is_mixed, own_spans
+from proxy.compaction.ledger.pastes import is_mixed, own_spans
 from tests.strategies import texts
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codec import JsonObject
-from proxy.compaction import quotes
-from proxy.compaction import said as of_messages
-from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote
-from proxy.compaction.rules import Statement
-from proxy.compaction.withdrawals import Rule
+from proxy.compaction.ledger import quotes
+from proxy.compaction.ledger import said as of_messages
+from proxy.compaction.ledger.quotes import EXACT, PLAIN, RULE, STATED, Quote
+from proxy.compaction.ledger.rules import Statement
+from proxy.compaction.ledger.withdrawals import Rule
 from tests.builders import assistant, call, developer, prose, result, text_part, user
 from tests.strategies import IMAGE, contents_of, conversations, to_transcript
 

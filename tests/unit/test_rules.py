@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import rules
-from proxy.compaction.rules import Statement
+from proxy.compaction.ledger import rules
+from proxy.compaction.ledger.rules import Statement
 
 
 def _statement(text: str, message: int = 1) -> Statement:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.compaction import sentences
-from proxy.compaction.said import MAX_EXACT_CHARS, MAX_STATEMENTS, statements
+from proxy.compaction.ledger import sentences
+from proxy.compaction.ledger.said import MAX_EXACT_CHARS, MAX_STATEMENTS, statements
 
 FILLER = "Plain words that state nothing at all and fill the room.\n" * 3
 

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.sentences import MAX_SENTENCE_CHARS, is_mixed, is_reported, sentences, stems
+from proxy.compaction.ledger.sentences import (
+    MAX_SENTENCE_CHARS,
+    is_mixed,
+    is_reported,
+    sentences,
+    stems,
+)
 from tests.strategies import texts
 
 

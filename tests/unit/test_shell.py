@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import shell
+from proxy.compaction.ledger import shell
 
 BODY = "x = 1\n" * 20
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import statements
+from proxy.compaction.ledger import statements
 
 
 @pytest.mark.parametrize(

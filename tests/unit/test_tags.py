@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.tags import tags_of
+from proxy.compaction.ledger.tags import tags_of
 
 
 def test_tags_are_told_by_their_names_in_small_letters() -> None:

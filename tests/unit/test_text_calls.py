@@ -4,7 +4,7 @@ import pytest
 
 from proxy import codec
 from proxy.codec import Json
-from proxy.compaction import text_calls
+from proxy.compaction.ledger import text_calls
 
 
 def _calls(text: str) -> list[tuple[str, Json]]:

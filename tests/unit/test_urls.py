@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import urls
+from proxy.compaction.ledger import urls
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.values import MAX_OF_ONE, Value, Values, holds_data
+from proxy.compaction.ledger.values import MAX_OF_ONE, Value, Values, holds_data
 
 ROWS = "\n".join(f"opt_{n}: {n * 7}" for n in range(60))
 LOG = "\n".join(f"2027-01-02 10:00:{n:02} INFO worker: took={n}ms" for n in range(60))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction import rules, withdrawals
-from proxy.compaction.rules import Statement
-from proxy.compaction.withdrawals import Form, Rule
+from proxy.compaction.ledger import rules, withdrawals
+from proxy.compaction.ledger.rules import Statement
+from proxy.compaction.ledger.withdrawals import Form, Rule
 
 
 def _rule(text: str, message: int = 1, *, alone: bool = True) -> Rule:

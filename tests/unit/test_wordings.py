@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.compaction import liftings, wordings
+from proxy.compaction.ledger import liftings, wordings
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ anew with another value. Nothing here decides what a message is worth; `quotes` 
 import re
 from dataclasses import dataclass
 
-from proxy.compaction import liftings, wordings
-from proxy.compaction.paste_marks import folded
-from proxy.compaction.sentences import stems
+from proxy.compaction.ledger import liftings, wordings
+from proxy.compaction.ledger.paste_marks import folded
+from proxy.compaction.ledger.sentences import stems
 
 _VALUE_FORMS = (
     r"(?<!\w)\w+://\S+|(?:[$€£¥]\s?)?\d[\w.,:/%+-]*|(?<![\w.-])[\w.-]+[/\\@][\w./\\@:-]+"

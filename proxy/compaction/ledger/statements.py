@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from proxy.compaction import rules
-from proxy.compaction.sentences import sentences
+from proxy.compaction.ledger import rules
+from proxy.compaction.ledger.sentences import sentences
 
 MAX_LINE_CHARS = 240
 MAX_LINES_OF_ANSWER = 200

@@ -8,9 +8,9 @@ is left out is counted.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.compaction.commands import Command
-from proxy.compaction.facts import Facts, Value
 from proxy.compaction.guard import as_entry
+from proxy.compaction.ledger.commands import Command
+from proxy.compaction.ledger.facts import Facts, Value
 from proxy.compaction.measure import text_tokens
 from proxy.compaction.policy import LedgerPolicy
 

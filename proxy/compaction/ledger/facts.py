@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from proxy import codec
 from proxy.codec import Json
-from proxy.compaction import commands, files, outcomes, shell, text_calls, urls
-from proxy.compaction.addressed import hides_instruction, is_instruction
 from proxy.compaction.binaries import describe_binary
-from proxy.compaction.commands import Command, Commands
-from proxy.compaction.files import Files, renew
-from proxy.compaction.values import Value, Values, holds_data
+from proxy.compaction.ledger import commands, files, outcomes, shell, text_calls, urls
+from proxy.compaction.ledger.addressed import hides_instruction, is_instruction
+from proxy.compaction.ledger.commands import Command, Commands
+from proxy.compaction.ledger.files import Files, renew
+from proxy.compaction.ledger.values import Value, Values, holds_data
 from proxy.transcript import Call, Content, Kind
 
 __all__ = ["Command", "Facts", "Value", "collect"]

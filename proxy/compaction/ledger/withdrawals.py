@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from proxy.compaction import lifting_words, liftings
-from proxy.compaction.rules import QUESTION_MARKS, Statement, apart, subject
-from proxy.compaction.sentences import stems
-from proxy.compaction.wordings import ASCII_WORD, TASK, is_plain
+from proxy.compaction.ledger import lifting_words, liftings
+from proxy.compaction.ledger.rules import QUESTION_MARKS, Statement, apart, subject
+from proxy.compaction.ledger.sentences import stems
+from proxy.compaction.ledger.wordings import ASCII_WORD, TASK, is_plain
 
 MIN_SHARED = 0.6
 """What names a rule shares so much of its telling words with it."""

@@ -7,10 +7,10 @@ knows the other messages; `quotes` does.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from proxy.compaction import closings, rules, sentences, withdrawals
-from proxy.compaction.findings import Findings
-from proxy.compaction.pastes import Span
-from proxy.compaction.rules import Statement
+from proxy.compaction.ledger import closings, rules, sentences, withdrawals
+from proxy.compaction.ledger.findings import Findings
+from proxy.compaction.ledger.pastes import Span
+from proxy.compaction.ledger.rules import Statement
 
 MAX_STATEMENTS = 200
 """What one message may state; of more, the first and the last count."""

@@ -5,7 +5,7 @@ Lists only. The patterns that they stand in front of, and behind, are in `liftin
 
 import re
 
-from proxy.compaction.sentences import stems
+from proxy.compaction.ledger.sentences import stems
 
 SCOPES = stems(
     "never always nunca jamás mai sempre siempre toujours jamais nie niemals immer nooit altijd"

@@ -8,10 +8,10 @@ doubt on a fact, never on a rule.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proxy.compaction import rules, said
-from proxy.compaction.facts import Facts
-from proxy.compaction.quotes import HINT, PLAIN, Quote
-from proxy.compaction.values import Value
+from proxy.compaction.ledger import rules, said
+from proxy.compaction.ledger.facts import Facts
+from proxy.compaction.ledger.quotes import HINT, PLAIN, Quote
+from proxy.compaction.ledger.values import Value
 
 _WHO = {"tool": "what a tool printed later", "assistant": "what the assistant stated later"}
 

@@ -11,9 +11,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from proxy.compaction.fences import fenced
 from proxy.compaction.guard import BREAKS, INVISIBLE, TITLES
-from proxy.compaction.paste_marks import (
+from proxy.compaction.ledger.fences import fenced
+from proxy.compaction.ledger.paste_marks import (
     BEGINS,
     INDENTED,
     LOG,
@@ -26,7 +26,7 @@ from proxy.compaction.paste_marks import (
     folded,
     may_be_log,
 )
-from proxy.compaction.tags import Tags, tags_of
+from proxy.compaction.ledger.tags import Tags, tags_of
 
 __all__ = ["Span", "is_mixed", "own_spans", "read"]
 

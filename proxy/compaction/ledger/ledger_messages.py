@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 
 from proxy.compaction.guard import guarded
-from proxy.compaction.ledger_facts import line_price
+from proxy.compaction.ledger.ledger_facts import line_price
+from proxy.compaction.ledger.quotes import EXACT, PLAIN, RULE, STATED, Quote, cut, essence, noted
 from proxy.compaction.measure import CHARS_PER_TOKEN, exact_tokens
-from proxy.compaction.quotes import EXACT, PLAIN, RULE, STATED, Quote, cut, essence, noted
 
 MESSAGE_CAPS = (8000, 4000, 2000, 1000, 500, 250, 120)
 """Long pastes are cut to these lengths, largest first."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from proxy.compaction import rules, said, withdrawals
 from proxy.compaction.binaries import describe_binary
 from proxy.compaction.guard import one_line
-from proxy.compaction.pastes import Span
-from proxy.compaction.rules import Statement
-from proxy.compaction.withdrawals import Rule
+from proxy.compaction.ledger import rules, said, withdrawals
+from proxy.compaction.ledger.pastes import Span
+from proxy.compaction.ledger.rules import Statement
+from proxy.compaction.ledger.withdrawals import Rule
 from proxy.transcript import Content, Kind
 
 PLAIN, EXACT, STATED, RULE = 0, 1, 2, 3

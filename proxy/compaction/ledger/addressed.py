@@ -6,7 +6,7 @@ not carried over at all, so nothing that stands in a ledger could be taken for o
 
 import re
 
-from proxy.compaction import rules
+from proxy.compaction.ledger import rules
 
 _ADDRESSED = re.compile(
     r"\b(?:ignore|disregard|override|forget)\b.{0,40}\b(?:previous|prior|above|all|instructions?"

@@ -8,11 +8,11 @@ compaction knows as much as the first.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.compaction import differences, ledger_text, quotes
-from proxy.compaction import facts as fact_finding
-from proxy.compaction.facts import Facts
+from proxy.compaction.ledger import differences, ledger_text, quotes
+from proxy.compaction.ledger import facts as fact_finding
+from proxy.compaction.ledger.facts import Facts
+from proxy.compaction.ledger.quotes import Quote
 from proxy.compaction.policy import LedgerPolicy
-from proxy.compaction.quotes import Quote
 from proxy.transcript import Content
 
 

@@ -9,13 +9,13 @@ quotes that look like one are set off.
 import math
 from collections.abc import Sequence
 
-from proxy.compaction import ledger_facts
-from proxy.compaction.facts import Facts
-from proxy.compaction.ledger_facts import TELLING, Section
-from proxy.compaction.ledger_messages import Messages
+from proxy.compaction.ledger import ledger_facts
+from proxy.compaction.ledger.facts import Facts
+from proxy.compaction.ledger.ledger_facts import TELLING, Section
+from proxy.compaction.ledger.ledger_messages import Messages
+from proxy.compaction.ledger.quotes import RULE, STATED, Quote
 from proxy.compaction.measure import exact_tokens
 from proxy.compaction.policy import LedgerPolicy
-from proxy.compaction.quotes import RULE, STATED, Quote
 
 _SPARE_TOKENS = 8
 _SLACK_TOKENS = 12

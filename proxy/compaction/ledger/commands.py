@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from proxy import codec
 from proxy.codec import Json
-from proxy.compaction import outcomes, shell
-from proxy.compaction.findings import Findings
+from proxy.compaction.ledger import outcomes, shell
+from proxy.compaction.ledger.findings import Findings
 from proxy.transcript import Call
 
 MAX_COMMAND_CHARS = 240

@@ -7,9 +7,9 @@ in quotation marks, is none of them.
 import re
 from collections.abc import Iterator, Sequence
 
-from proxy.compaction import pastes
-from proxy.compaction.paste_marks import folded
-from proxy.compaction.pastes import Span, own_spans
+from proxy.compaction.ledger import pastes
+from proxy.compaction.ledger.paste_marks import folded
+from proxy.compaction.ledger.pastes import Span, own_spans
 
 MAX_SENTENCE_CHARS = 600
 """What is longer is no sentence but data."""

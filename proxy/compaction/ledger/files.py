@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 
 from proxy import codec
 from proxy.codec import Json
-from proxy.compaction import shell
-from proxy.compaction.addressed import hides_instruction
-from proxy.compaction.findings import Findings
-from proxy.compaction.shell import Named
+from proxy.compaction.ledger import shell
+from proxy.compaction.ledger.addressed import hides_instruction
+from proxy.compaction.ledger.findings import Findings
+from proxy.compaction.ledger.shell import Named
 from proxy.transcript import Call
 
 _PATH_KEY = re.compile(

@@ -6,9 +6,9 @@ what a message ends with is seldom the log, and it must not be lost with it.
 
 from collections.abc import Iterator
 
-from proxy.compaction import rules
-from proxy.compaction.paste_marks import LOG
-from proxy.compaction.rules import Statement
+from proxy.compaction.ledger import rules
+from proxy.compaction.ledger.paste_marks import LOG
+from proxy.compaction.ledger.rules import Statement
 
 MAX_CLOSING_CHARS = 600
 """A longer last paragraph is a part of the paste."""

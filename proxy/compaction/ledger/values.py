@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.compaction.addressed import is_instruction
-from proxy.compaction.findings import Findings
-from proxy.compaction.statements import Stated, is_source, of_answer, of_output
+from proxy.compaction.ledger.addressed import is_instruction
+from proxy.compaction.ledger.findings import Findings
+from proxy.compaction.ledger.statements import Stated, is_source, of_answer, of_output
 
 MAX_OF_ONE = 12
 """Lines of one output; of more only the telling ones count."""

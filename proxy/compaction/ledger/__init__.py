@@ -1,0 +1,1 @@
+"""The ledger: what code carries over from the originals, word for word."""
