@@ -345,3 +345,29 @@ def test_rules_are_looked_at_only_for_a_withdrawal_and_once_each(
     assert not looked
     _said(*rules, "Forget the rule about blue.", "Forget the rule about red.")
     assert len(looked) == len(set(looked)) <= quotes.MAX_RULES + 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Send the weekly report on Monday.", "I want the weekly report on Friday."),
+        ("Never disclose the access code AB-221 to users.", "Keep the access code CD-860 secret."),
+        ("State: the migration is at phase 4 of 7.", "State: we are in phase 5 of the migration."),
+    ],
+)
+def test_a_value_said_in_other_words_leaves_a_hint(old: str, new: str) -> None:
+    first, second = _said(old, new)
+    assert first.marks == ("superseded in 2 where they conflict",)
+    assert second.marks == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("User wants code examples in Go.", "User wants the weekly report on Friday."),
+        ("Always meet on Monday at 9.", "Always meet on Tuesday at 10."),
+        ("Never disclose the access code AB-221.", "Never disclose the budget AB-300."),
+    ],
+)
+def test_what_shares_common_words_alone_leaves_none(old: str, new: str) -> None:
+    assert [quote.marks for quote in _said(old, new)] == [(), ()]

@@ -71,6 +71,7 @@ _NAMED = re.compile(
 )
 """Before a number that tells one thing from another."""
 _LONGEST_NOUN = 16
+_OF = re.compile(r" of \d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,9 @@ def _masked(body: str) -> str:
 
 def _is_name(number: "re.Match[str]") -> bool:
     start = number.start()
+    if _OF.match(number.string, number.end()):
+        # How far something has come, as in ``phase 2 of 5``.
+        return False
     return bool(_NAMED.search(number.string, max(0, start - _LONGEST_NOUN), start))
 
 
@@ -265,20 +269,27 @@ def restates(new: Statement, old: Statement) -> bool:
     It needs half of the telling words in common and no qualifier that tells them apart; what it
     finds is a hint, never proof.
     """
-    shared, is_update = len(new.words & old.words), bool(_UPDATE.search(new.text.lower()))
+    mine, yours = _telling(new), _telling(old)
+    shared, is_update = len(mine & yours), bool(_UPDATE.search(new.text.lower()))
     least, share = (1, _UPDATED) if is_update else (_MIN_SHARED, _RESTATED)
-    if shared < least or shared < share * min(len(new.words), len(old.words)):
+    if shared < least or shared < share * min(len(mine), len(yours)):
         return False
     if _says_the_same(new, old) or _names_another(new.text, old.text):
         return False
     if not is_update and _is_contrast(new.text, old.text):
         return False
-    for others in _QUALIFIERS:
+    values, earlier = _values_of(new.text), _values_of(old.text)
+    # Where nothing else is a value, the day may be it.
+    for others in _QUALIFIERS if values or earlier else _QUALIFIERS[:-1]:
         ours, theirs = new.words & others, old.words & others
         if ours and theirs and ours != theirs:
             return False
-    values = _values_of(new.text)
-    return not values or values != _values_of(old.text)
+    return not values or values != earlier
+
+
+def _telling(statement: Statement) -> frozenset[str]:
+    """Return the words that say what a statement is about, without values and common words."""
+    return statement.words - stems(" ".join(_values_of(statement.text))) - _COMMON
 
 
 def _says_the_same(new: Statement, old: Statement) -> bool:
@@ -334,6 +345,9 @@ def forbids(sentence: str) -> bool:
     return bool(liftings.FORBIDS.search(sentence.lower().replace("\u2019", "'")))
 
 
+_COMMON = stems(
+    "under circumstances without every needs wants user users please away keep stay any use"
+)
 _MIN_FRAME = 4
 _MIN_SHARED = 2
 _RESTATED = 0.5
