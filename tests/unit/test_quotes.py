@@ -353,6 +353,7 @@ def test_rules_are_looked_at_only_for_a_withdrawal_and_once_each(
         ("Send the weekly report on Monday.", "I want the weekly report on Friday."),
         ("Never disclose the access code AB-221 to users.", "Keep the access code CD-860 secret."),
         ("State: the migration is at phase 4 of 7.", "State: we are in phase 5 of the migration."),
+        ("STYLE RULE: The example language is Go.", "STYLE RULE: Write examples in Swift."),
     ],
 )
 def test_a_value_said_in_other_words_leaves_a_hint(old: str, new: str) -> None:

@@ -271,7 +271,9 @@ def restates(new: Statement, old: Statement) -> bool:
     """
     mine, yours = _telling(new), _telling(old)
     shared, is_update = len(mine & yours), bool(_UPDATE.search(new.text.lower()))
-    least, share = (1, _UPDATED) if is_update else (_MIN_SHARED, _RESTATED)
+    # Under one label a single telling word may be what both are about.
+    is_kin = is_update or _same_label(new.text, old.text)
+    least, share = 1 if is_kin else _MIN_SHARED, _UPDATED if is_update else _RESTATED
     if shared < least or shared < share * min(len(mine), len(yours)):
         return False
     if _says_the_same(new, old) or _names_another(new.text, old.text):
@@ -285,6 +287,11 @@ def restates(new: Statement, old: Statement) -> bool:
         if ours and theirs and ours != theirs:
             return False
     return not values or values != earlier
+
+
+def _same_label(new: str, old: str) -> bool:
+    label = _LABELLED.match(new)
+    return label is not None and old.startswith(label[0])
 
 
 def _telling(statement: Statement) -> frozenset[str]:
