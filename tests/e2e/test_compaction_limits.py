@@ -138,7 +138,9 @@ async def test_a_branch_that_fits_is_not_clipped(
 ) -> None:
     checks.make_strict(up, WINDOW)
     base = [*HEAD, *pair(1, b.prose(6000, 1)), *pair(2, b.prose(3000, 2))]
-    async with Running(up.base_url, tmp_path) as proxy:
+    # A checkpoint would hold for the branch, too.
+    values: dict[str, Json] = {"compaction.auto": False}
+    async with Running(up.base_url, tmp_path, **values) as proxy:
         agent = Agent(client, proxy.url, up, api=api)
         before = await agent.say(base)
         over = await agent.say([*base, *pair(3, HUGE)])
