@@ -11,7 +11,7 @@ from tests.clients import installed
 _SLOW_OK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
-    "fast", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW_OK
+    "fast", max_examples=40, deadline=None, derandomize=True, suppress_health_check=_SLOW_OK
 )
 settings.register_profile("ci", max_examples=300, deadline=None, suppress_health_check=_SLOW_OK)
 settings.register_profile("deep", max_examples=3000, deadline=None, suppress_health_check=_SLOW_OK)
