@@ -372,3 +372,11 @@ def test_a_value_said_in_other_words_leaves_a_hint(old: str, new: str) -> None:
 )
 def test_what_shares_common_words_alone_leaves_none(old: str, new: str) -> None:
     assert [quote.marks for quote in _said(old, new)] == [(), ()]
+
+
+def test_a_mark_names_what_it_means_where_the_message_says_more() -> None:
+    rule = "Never touch migrations/0007.sql."
+    request = "Hi, mend the flaky test of the importer, and then tell what it was."
+    first, _ = _said(f"{request}\n{rule}", "You may touch migrations/0007.sql now.")
+    assert first.marks == (f'withdrawn in 2: "{rule}"',)
+    assert not first.is_over

@@ -172,7 +172,7 @@ def _ranked(
             again += newest[statement.text] > statement.message
             continue
         over += not end.endswith(HINT)
-        alone = len(stated) == 1
+        alone = statement.is_alone
         marks.append(end if alone else f'{end}: "{_note(statement.text)}"')
         if not end.endswith(HINT) and "\n" in quote.text.strip():
             notes.append((statement.end, f" [{end}]"))
@@ -200,8 +200,15 @@ def _ranked(
         notes=tuple(notes),
         marks=tuple(dict.fromkeys(marks)),
         # What a later message says again, word for word, is not lost with this one.
-        is_over=bool(over) and over + again == len(stated),
+        is_over=bool(over)
+        and over + again == len(stated)
+        and _says_little_else(quote.text, stated),
     )
+
+
+def _says_little_else(text: str, stated: Sequence[Statement]) -> bool:
+    """Tell whether a message is not much more than its statements: a request beside them is."""
+    return 2 * sum(s.end - s.start for s in stated) > len(text.strip())
 
 
 def _rank(statement: Statement) -> int:
